@@ -1,0 +1,67 @@
+"""Prepares a run of the suite: verifier on, a private cache, seeds, gpu tests only with a GPU."""
+
+import contextlib
+import functools
+import os
+import shutil
+import tempfile
+import zlib
+
+import pytest
+
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
+CACHE_DIR = tempfile.mkdtemp(prefix=f"tinytensor-{WORKER}-")
+
+# Set before the package is imported, because it reads its settings once.
+os.environ["TT_VERIFY"] = "1"
+os.environ["TT_CACHE_DIR"] = CACHE_DIR
+
+from tinytensor.lazy import lazy_import  # noqa: E402 - after the settings above
+
+with contextlib.suppress(ImportError):  # a machine that only runs gpu tests may lack hypothesis
+    import hypothesis
+
+    hypothesis.settings.register_profile("suite", derandomize=True, deadline=None)
+    hypothesis.settings.load_profile("suite")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--seed", type=int, help="replaces the seed that each test gets from its name")
+
+
+def pytest_report_header(config):
+    seed = config.getoption("seed")
+    return f"seeds: {'from the names of the tests' if seed is None else seed}"
+
+
+def pytest_collection_modifyitems(items):
+    gpu_items = [item for item in items if item.get_closest_marker("gpu")]
+    reason = missing_gpu() if gpu_items else ""
+    if reason:
+        for item in gpu_items:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_unconfigure():
+    shutil.rmtree(CACHE_DIR, ignore_errors=True)
+
+
+@pytest.fixture
+def seed(request):
+    """A fixed number of this test's own; pytest shows it when the test fails."""
+    chosen = request.config.getoption("seed")
+    value = zlib.crc32(request.node.nodeid.encode()) if chosen is None else chosen
+    print(f"seed: {value}")
+    return value
+
+
+@functools.cache
+def missing_gpu():
+    """Say why no CUDA device is usable; empty if one is."""
+    try:
+        driver = lazy_import("cuda.bindings.driver", None, "gpu tests")
+        (status,) = driver.cuInit(0)
+        count = driver.cuDeviceGetCount()[1] if status == 0 else 0
+    except (ImportError, RuntimeError) as error:
+        return f"no CUDA driver: {error}"
+    return "" if count else f"no CUDA device: cuInit gave {status}"

@@ -1,0 +1,3 @@
+"""tinytensor: a tiny lazy tensor framework with its own compiler."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,210 @@
+"""Turns structured Python (with-blocks, reads and writes) into the LINEAR form's statement list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tinytensor.dtype import DType, dtypes
+from tinytensor.errors import InternalError
+from tinytensor.ops.attrs import (
+    AccessAttrs,
+    EffectAttrs,
+    LanesAttrs,
+    LoopAttrs,
+    ParamAttrs,
+    WorkspaceAttrs,
+)
+from tinytensor.ops.kernel import Param
+from tinytensor.ops.linear import UNORDERED, Linear, is_pure
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import Number, UOp, const
+
+ALIGNMENT_BYTES = 64
+
+
+class Builder:
+    """Collects statements; pure values are placed where they are first needed in a block.
+
+    Arithmetic is written on nodes themselves (`x + y`); `value` pins a value at the current place.
+    Indices are of `index_dtype`, in elements.
+    """
+
+    def __init__(self, name: str, params: Sequence[Param], index_dtype: DType) -> None:
+        self.name = name
+        self.params = tuple(params)
+        self.index_dtype = index_dtype
+        self._statements: list[UOp] = []
+        self._visible: list[set[UOp]] = [set()]
+        self._order = 0
+        self._workspace_bytes = 0
+
+    def finish(self) -> Linear:
+        """Return the finished form."""
+        if len(self._visible) != 1:
+            raise InternalError(f"builder: {self.name}: a block is still open.")
+        return Linear(self.name, self.params, tuple(self._statements), self._workspace_bytes)
+
+    # Buffers and constants.
+    def param(self, number: int) -> UOp:
+        """Return the kernel's buffer of that number."""
+        param = self.params[number]
+        return UOp(Op.PARAM, param.dtype, (), ParamAttrs(number, param.elements))
+
+    def workspace(self, dtype: DType, elements: int) -> UOp:
+        """Return a fresh region of scratch memory, 64-byte aligned."""
+        offset = self._workspace_bytes
+        size = elements * dtype.itemsize
+        self._workspace_bytes = offset + -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        return UOp(Op.WORKSPACE, dtype, (), WorkspaceAttrs(offset, elements))
+
+    def index(self, value: int) -> UOp:
+        """Return a constant of the index dtype."""
+        return const(self.index_dtype, value)
+
+    # Blocks.
+    @contextmanager
+    def loop(
+        self, begin: UOp | int, end: UOp | int, step: int = 1, unroll: int = 1
+    ) -> Iterator[UOp]:
+        """Open a loop; gives its variable, which takes begin, begin + step, .. below end."""
+        first, last = self._as_index(begin), self._as_index(end)
+        attrs = LoopAttrs(self._next_order(), step, unroll)
+        variable = self._effect(UOp(Op.LOOP, self.index_dtype, (first, last), attrs))
+        self._visible.append(set())
+        yield variable
+        self._visible.pop()
+        self._effect(self._marker(Op.ENDLOOP, variable))
+
+    @contextmanager
+    def branch(self, cond: UOp) -> Iterator[UOp]:
+        """Open a block that runs when cond; gives the IF, which `otherwise` takes."""
+        opened = self._effect(self._marker(Op.IF, cond))
+        self._visible.append(set())
+        yield opened
+        self._visible.pop()
+        self._effect(self._marker(Op.ENDIF, opened))
+
+    def otherwise(self, opened: UOp) -> None:
+        """Start the other half of the innermost open branch."""
+        self._visible.pop()
+        self._effect(self._marker(Op.ELSE, opened))
+        self._visible.append(set())
+
+    # Values and state.
+    def value(self, node: UOp) -> UOp:
+        """Place a pure value here, so that blocks opened later can use it without recomputing."""
+        self._place(node)
+        return node
+
+    def register(self, dtype: DType, initial: UOp | Number) -> UOp:
+        """Declare a register variable with an initial value (a number fills every lane)."""
+        variable = self._effect(UOp(Op.REGISTER, dtype, (), EffectAttrs(self._next_order())))
+        if not isinstance(initial, UOp):
+            initial = splat(const(dtype.scalar, initial), dtype.lanes)
+        self.write(variable, initial)
+        return variable
+
+    def read(self, register: UOp) -> UOp:
+        """Return the register's value as it is now."""
+        attrs = EffectAttrs(self._next_order())
+        return self._effect(UOp(Op.READ, register.dtype, (register,), attrs))
+
+    def write(self, register: UOp, value: UOp) -> None:
+        """Set the register."""
+        attrs = EffectAttrs(self._next_order())
+        self._effect(UOp(Op.WRITE, dtypes.void, (register, value), attrs))
+
+    # Memory.
+    def load(
+        self, source: UOp, index: UOp, lanes: int = 1, valid: int = 0, guard: UOp | None = None
+    ) -> UOp:
+        """Read `lanes` adjacent elements; lanes from `valid` on (0: none) read 0.
+
+        With a scalar guard, everything reads 0 when it is false and memory is not touched.
+        """
+        dtype = source.dtype.vector(lanes)
+        operands = (source, index) if guard is None else (source, index, guard)
+        if source.op is Op.PARAM and not self.params[source.attrs.number].written:
+            return UOp(Op.LOAD, dtype, operands, AccessAttrs(UNORDERED, valid or lanes))
+        attrs = AccessAttrs(self._next_order(), valid or lanes)
+        return self._effect(UOp(Op.LOAD, dtype, operands, attrs))
+
+    def store(
+        self, target: UOp, index: UOp, value: UOp, valid: int = 0, guard: UOp | None = None
+    ) -> None:
+        """Write the value's lanes (the first `valid` of them) to adjacent elements."""
+        attrs = AccessAttrs(self._next_order(), valid or value.dtype.lanes)
+        operands = (target, index, value) if guard is None else (target, index, value, guard)
+        self._effect(UOp(Op.STORE, dtypes.void, operands, attrs))
+
+    def prefetch(self, source: UOp, index: UOp) -> None:
+        """Ask for the cache line that holds an element."""
+        attrs = EffectAttrs(self._next_order())
+        self._effect(UOp(Op.PREFETCH, dtypes.void, (source, index), attrs))
+
+    # The list itself.
+    def _as_index(self, value: UOp | int) -> UOp:
+        return self.index(value) if isinstance(value, int) else value
+
+    def _next_order(self) -> int:
+        self._order += 1
+        return self._order
+
+    def _marker(self, op: Op, operand: UOp) -> UOp:
+        return UOp(op, dtypes.void, (operand,), EffectAttrs(self._next_order()))
+
+    def _effect(self, node: UOp) -> UOp:
+        for each in node.operands:
+            self._place(each)
+        self._append(node)
+        return node
+
+    def _append(self, node: UOp) -> None:
+        self._statements.append(node)
+        self._visible[-1].add(node)
+
+    def _is_visible(self, node: UOp) -> bool:
+        return any(node in scope for scope in self._visible)
+
+    def _place(self, root: UOp) -> None:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if self._is_visible(node):
+                stack.pop()
+                continue
+            missing = [each for each in node.operands if not self._is_visible(each)]
+            if missing:
+                stack.extend(missing)
+                continue
+            if not is_pure(node):
+                raise InternalError(f"builder: {self.name}: {node!r} is used outside its block.")
+            stack.pop()
+            self._append(node)
+
+
+def splat(x: UOp, lanes: int) -> UOp:
+    """Return a vector with x in every lane (x itself for one lane)."""
+    return x if lanes == 1 else UOp(Op.SPLAT, x.dtype.vector(lanes), (x,))
+
+
+def stack(lanes: Sequence[UOp]) -> UOp:
+    """Return the vector of those scalars."""
+    return UOp(Op.STACK, lanes[0].dtype.vector(len(lanes)), tuple(lanes))
+
+
+def lane(x: UOp, number: int) -> UOp:
+    """Return one lane of a vector as a scalar."""
+    return UOp(Op.LANE, x.dtype.scalar, (x,), LanesAttrs((number,)))
+
+
+def shuffle(x: UOp, y: UOp, lanes: Sequence[int]) -> UOp:
+    """Return lanes picked from x and y laid end to end."""
+    dtype = x.dtype.vector(len(lanes))
+    return UOp(Op.SHUFFLE, dtype, (x, y), LanesAttrs(tuple(lanes)))
+
+
+def fma(x: UOp, y: UOp, z: UOp) -> UOp:
+    """Return x * y + z rounded once."""
+    return UOp(Op.FMA, x.dtype, (x, y, z))

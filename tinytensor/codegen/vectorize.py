@@ -1,0 +1,239 @@
+"""Turns INDEXED expressions into LINEAR values, at one point or along several lanes of one range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tinytensor.codegen.builder import Builder, lane, shuffle, splat, stack
+from tinytensor.dtype import DType, dtypes
+from tinytensor.ops.bounds import bounds_of
+from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.uop import UOp, const, require, walk
+
+TRUNCATING = {Op.FLOORDIV: Op.TRUNCDIV, Op.MOD: Op.TRUNCMOD}
+
+
+class Evaluator:
+    """Turns INDEXED expressions into LINEAR values at one point, or along `lanes` of one range.
+
+    `ranges` gives each RANGE a scalar index value, the lane range its value at lane 0. `known` gives
+    nodes whose LINEAR value exists already, such as a fold's result. `valid` is how many lanes
+    exist at a ragged tail (0: all); the others touch no memory.
+    """
+
+    def __init__(
+        self,
+        b: Builder,
+        ranges: Mapping[UOp, UOp],
+        lane_range: UOp | None = None,
+        lanes: int = 1,
+        valid: int = 0,
+        known: Mapping[UOp, UOp] | None = None,
+    ) -> None:
+        self._b = b
+        self._ranges = ranges
+        self._lane_range = lane_range if lanes > 1 else None
+        self._lanes = lanes
+        self._valid = valid or lanes
+        self._known = dict(known or {})
+        self._values = dict(self._known)
+        self._points: dict[int, Evaluator] = {}
+
+    def value(self, node: UOp) -> UOp:
+        """Return a node's value: scalar when it does not depend on the lane range, else a vector."""
+        pending = [node]
+        while pending:
+            current = pending[-1]
+            missing = [each for each in self._reads(current) if each not in self._values]
+            if current in self._values:
+                pending.pop()
+            elif missing:
+                pending.extend(missing)
+            else:
+                self._values[pending.pop()] = self._lower(current)
+        return self._values[node]
+
+    def store(self, store: UOp) -> None:
+        """Emit an INDEXED STORE at this point."""
+        index, value = store.operands[1], self.value(store.operands[2])
+        if self._lane_range is None:
+            self._store_lane(store, 0, value)
+            return
+        stride = self._common_stride(store)
+        if stride not in (1, -1):
+            for number in range(self._valid):
+                self._store_lane(store, number, value)
+            return
+        first = self._at(0).value(index)
+        value = splat(value, self._lanes) if value.dtype.lanes == 1 else value
+        if stride == -1:
+            first, value = self._last_of(first), self._reverse(value)
+        guard = self._at(0)._guard(store)
+        self._b.store(self._buffer(store), first, value, self._valid, guard)
+
+    # One point of the lanes.
+    def _at(self, number: int) -> Evaluator:
+        """Return the scalar evaluator of one lane (of this point when there are no lanes)."""
+        if self._lane_range is None:
+            return self
+        if number not in self._points:
+            here = self._ranges[self._lane_range]
+            place = {self._lane_range: here + number if number else here}
+            known = {
+                node: lane(value, number) if value.dtype.lanes > 1 else value
+                for node, value in self._known.items()
+            }
+            self._points[number] = Evaluator(self._b, {**self._ranges, **place}, known=known)
+        return self._points[number]
+
+    def _reads(self, node: UOp) -> tuple[UOp, ...]:
+        """The operands a node's value is made of; a vector LOAD asks the lanes' own evaluators."""
+        if node.op is Op.LOAD:
+            return () if self._lane_range is not None else node.operands[1:]
+        return node.operands if node.op in ELEMENTWISE else ()
+
+    def _lower(self, node: UOp) -> UOp:
+        if node.op is Op.RANGE:
+            return self._range(node)
+        if node.op is Op.CONST:
+            return self._b.index(int(node.value)) if node.dtype is dtypes.index else node
+        if node.op is Op.LOAD:
+            return self._load(node) if self._lane_range is not None else self._load_lane(node, 0)
+        require(node.op in ELEMENTWISE, node, "has no value here; a fold's must be known")
+        return self._elementwise(node)
+
+    def _range(self, node: UOp) -> UOp:
+        first = self._ranges[node]
+        if node is not self._lane_range:
+            return first
+        return splat(first, self._lanes) + stack([self._b.index(i) for i in range(self._lanes)])
+
+    def _elementwise(self, node: UOp) -> UOp:
+        values = [self._values[each] for each in node.operands]
+        lanes = max(each.dtype.lanes for each in values)
+        operands = [each if each.dtype.lanes == lanes else splat(each, lanes) for each in values]
+        dtype = self._b.index_dtype if node.dtype is dtypes.index else node.dtype
+        if node.op is Op.CAST and operands[0].dtype is dtype.vector(lanes):
+            return operands[0]
+        op = TRUNCATING[node.op] if divides_plainly(node) else node.op
+        return UOp(op, dtype.vector(lanes), tuple(operands))
+
+    # Memory.
+    def _buffer(self, access: UOp) -> UOp:
+        return self._b.param(access.operands[0].attrs.number)
+
+    def _guard(self, access: UOp) -> UOp | None:
+        guard = guard_of(access)
+        return None if guard is None else self.value(guard)
+
+    def _common_stride(self, access: UOp) -> int | None:
+        """The elements per lane of an access whose lanes share one guard, else None."""
+        assert self._lane_range is not None, "only lanes have a stride"
+        guard = guard_of(access)
+        if guard is not None and stride_of(guard, self._lane_range) != 0:
+            return None
+        return stride_of(access.operands[1], self._lane_range)
+
+    def _load(self, node: UOp) -> UOp:
+        stride = self._common_stride(node)
+        if stride == 0:
+            return self._load_lane(node, 0)
+        if stride not in (1, -1):
+            zero = const(node.dtype, 0)
+            numbers = range(self._lanes)
+            return stack([self._load_lane(node, i) if i < self._valid else zero for i in numbers])
+        first = self._at(0).value(node.operands[1])
+        guard = self._at(0)._guard(node)
+        if stride == -1:
+            first = self._last_of(first)
+        loaded = self._b.load(self._buffer(node), first, self._lanes, self._valid, guard)
+        return loaded if stride == 1 else self._reverse(loaded)
+
+    def _load_lane(self, node: UOp, number: int) -> UOp:
+        point = self._at(number)
+        index = point.value(node.operands[1]) if point is not self else self._values[node.operands[1]]
+        return self._b.load(self._buffer(node), index, guard=point._guard(node))
+
+    def _store_lane(self, store: UOp, number: int, value: UOp) -> None:
+        point = self._at(number)
+        scalar = lane(value, number) if value.dtype.lanes > 1 else value
+        index = point.value(store.operands[1])
+        self._b.store(self._buffer(store), index, scalar, guard=point._guard(store))
+
+    def _last_of(self, first: UOp) -> UOp:
+        """The lowest element of a flipped access that starts at `first`."""
+        return first - (self._valid - 1)
+
+    def _reverse(self, value: UOp) -> UOp:
+        """Swap the valid lanes end for end; the others stay."""
+        valid = self._valid
+        lanes = [valid - 1 - i if i < valid else i for i in range(self._lanes)]
+        return shuffle(value, value, lanes)
+
+
+def guard_of(access: UOp) -> UOp | None:
+    """Return the guard of an INDEXED LOAD or STORE, if it has one."""
+    count = 3 if access.op is Op.STORE else 2
+    return access.operands[count] if len(access.operands) > count else None
+
+
+def divides_plainly(node: UOp) -> bool:
+    """Whether a division of index values needs no rounding down: no sign, a constant divisor."""
+    if node.dtype is not dtypes.index or node.op not in TRUNCATING:
+        return False
+    x, y = node.operands
+    return y.op is Op.CONST and y.value > 0 and bounds_of(x)[0] >= 0
+
+
+def stride_of(index: UOp, range_: UOp) -> int | None:
+    """Return the elements per step of a range along which an index is affine, else None.
+
+    0 when the index does not depend on the range (for any other value: when it is independent).
+    """
+    strides: dict[UOp, int | None] = {}
+    for node in walk((index,)):
+        if node is range_:
+            strides[node] = 1
+        else:
+            strides[node] = _combined_stride(node, [strides[each] for each in node.operands])
+    return strides[index]
+
+
+def _combined_stride(node: UOp, strides: list[int | None]) -> int | None:
+    if not any(each != 0 for each in strides):
+        return 0
+    if node.dtype is not dtypes.index or len(strides) != 2:
+        return None
+    x, y = strides
+    if x is None or y is None:
+        return None
+    if node.op in (Op.ADD, Op.SUB):
+        return x + y if node.op is Op.ADD else x - y
+    if node.op is Op.MUL:
+        return _scaled_stride(node, x, y)
+    return None
+
+
+def _scaled_stride(product: UOp, x: int, y: int) -> int | None:
+    first, second = product.operands
+    if second.op is Op.CONST:
+        return x * int(second.value)
+    return y * int(first.value) if first.op is Op.CONST else None
+
+
+def widest_itemsize(values: list[UOp], index_dtype: DType) -> int:
+    """Return the bytes of the widest element computed with; halves compute in float32.
+
+    Index values count only where they are themselves values, not where they address a LOAD.
+    """
+    widest = 1
+    pending, seen = list(values), set(values)
+    while pending:
+        node = pending.pop()
+        dtype = index_dtype if node.dtype is dtypes.index else node.dtype
+        widest = max(widest, 4 if dtype.is_half else dtype.itemsize)
+        reads = () if node.op is Op.LOAD else node.operands
+        fresh = [each for each in reads if each not in seen]
+        seen.update(fresh)
+        pending.extend(fresh)
+    return widest

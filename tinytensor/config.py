@@ -1,0 +1,179 @@
+"""Turns the environment's settings into one checked object, `config`."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+Value = bool | int | str
+
+SWITCH = range(2)
+UNBOUNDED = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting: its name in the environment, its attribute of `config`, what it may hold.
+
+    `allowed` lists the integers it may hold; it is None for a setting that holds text.
+    """
+
+    name: str
+    attribute: str
+    default: Value
+    allowed: range | None
+    meaning: str
+
+    def parse(self, text: str) -> Value:
+        """Turn the environment's text into a value."""
+        if self.allowed is None:
+            return text
+        try:
+            number = int(text)
+        except ValueError:
+            raise self.refusal(text) from None
+        return self.check(number)
+
+    def check(self, value: Value) -> Value:
+        """Give the value in the setting's own type, or refuse it."""
+        if self.allowed is None:
+            fits = isinstance(value, str)
+        else:
+            fits = isinstance(value, int) and value in self.allowed
+        if not fits:
+            raise self.refusal(value)
+        return type(self.default)(value)
+
+    def refusal(self, value: Value) -> ValueError:
+        """Word the error for a value that the setting cannot hold."""
+        return ValueError(
+            f"{self.name}: not an allowed value: {value!r}; must be {self.describe()}."
+        )
+
+    def describe(self) -> str:
+        """Say in words what the setting may hold."""
+        if self.allowed is None:
+            return "a string"
+        if self.allowed.stop == UNBOUNDED:
+            return f"an integer of at least {self.allowed.start}"
+        return f"an integer from {self.allowed.start} to {self.allowed[-1]}"
+
+
+SETTINGS = (
+    Setting(
+        "DEBUG", "debug", 0, range(7), "How much is printed; each level adds to the one below."
+    ),
+    Setting(
+        "TT_FUSE",
+        "fuse",
+        3,
+        range(4),
+        "What may share a kernel: 0 nothing, 1 elementwise work, 2 also row kernels and several "
+        "outputs, 3 also cascades.",
+    ),
+    Setting("TT_VERIFY", "verify", False, SWITCH, "Check every form of a graph after every pass."),
+    Setting(
+        "TT_STRESS",
+        "stress",
+        False,
+        SWITCH,
+        "Choose the smallest tiles, the least memory and a shuffled order, to find mistakes.",
+    ),
+    Setting("TT_DEVICE", "device", "", None, "The default device; empty: the best one present."),
+    Setting(
+        "TT_CACHE_DIR",
+        "cache_dir",
+        "",
+        None,
+        "The directory of the disk caches; empty: `tinytensor` in the user's cache directory.",
+    ),
+    Setting(
+        "TT_CACHE_BYTES",
+        "cache_bytes",
+        2**30,
+        range(UNBOUNDED),
+        "The size in bytes above which the least recently used files of a disk cache go.",
+    ),
+)
+BY_ATTRIBUTE = {setting.attribute: setting for setting in SETTINGS}
+
+DEBUG_LEVELS = (
+    "one line per launch",
+    "the schedule: kernels, reasons, buffers, cache hits",
+    "UOps in each form",
+    "generated source",
+    "every pass, before and after",
+    "machine code",
+)
+
+
+class Config:
+    """The settings in force; read from the environment once, when the package is imported.
+
+    An empty variable counts as an absent one. `with config(fuse=0): ...` changes settings for a
+    while: a plain save and restore, so every thread sees the change, and the value found at the
+    start comes back at the end.
+
+    >>> with config(fuse=0, debug=2):
+    ...     config.fuse
+    0
+
+    Raises: ValueError for a value that is not allowed, TypeError for a setting there is none of.
+    """
+
+    debug: int
+    fuse: int
+    verify: bool
+    stress: bool
+    device: str
+    cache_dir: str
+    cache_bytes: int
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        for setting in SETTINGS:
+            text = environment.get(setting.name, "")
+            setattr(self, setting.attribute, setting.parse(text) if text else setting.default)
+
+    def __setattr__(self, attribute: str, value: Value) -> None:
+        setting = BY_ATTRIBUTE.get(attribute)
+        if setting is None:
+            names = ", ".join(BY_ATTRIBUTE)
+            raise TypeError(f"config: no such setting: {attribute}; must be one of {names}.")
+        super().__setattr__(attribute, setting.check(value))
+
+    def __call__(self, **changes: Value) -> AbstractContextManager[None]:
+        """Change settings for the length of a `with` block."""
+        return self._changed(changes)
+
+    @contextmanager
+    def _changed(self, changes: Mapping[str, Value]) -> Iterator[None]:
+        before = dict(vars(self))
+        try:
+            for attribute, value in changes.items():
+                setattr(self, attribute, value)
+            yield
+        finally:
+            for attribute in changes.keys() & before.keys():
+                setattr(self, attribute, before[attribute])
+
+
+def settings_table() -> str:
+    """Write the settings as a Markdown table, as the README shows it."""
+    rows = [
+        "| setting | attribute of `config` | default | allowed | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for setting in SETTINGS:
+        default = "empty" if setting.allowed is None else str(int(setting.default))
+        cells = (f"`{setting.name}`", f"`{setting.attribute}`", default, setting.describe())
+        rows.append(f"| {' | '.join(cells)} | {setting.meaning} |")
+    return "\n".join(rows)
+
+
+def debug_table() -> str:
+    """Write the levels of DEBUG as a Markdown table."""
+    rows = [f"| {level} | {meaning} |" for level, meaning in enumerate(DEBUG_LEVELS, start=1)]
+    return "\n".join(["| `DEBUG` | prints |", "|---|---|", *rows])
+
+
+config = Config(os.environ)

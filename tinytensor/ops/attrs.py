@@ -1,0 +1,197 @@
+"""Typed static attributes of nodes, validated when a node is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, unique
+
+from tinytensor.dtype import DType
+
+
+@unique
+class Combine(Enum):
+    """The associative operations a reduction folds with."""
+
+    ADD = "add"
+    MUL = "mul"
+    MAX = "max"
+    MIN = "min"
+    AND = "and"
+    OR = "or"
+    ARGMAX = "argmax"
+    ARGMIN = "argmin"
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class ConstAttrs:
+    """The bits of a constant in its node's dtype, so that 0.0, -0.0 and NaN never meet."""
+
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class BufferAttrs:
+    """One allocation: `serial` is unique, so two equal leaves stay two."""
+
+    serial: int
+    shape: tuple[int, ...]
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeAttrs:
+    """The result's shape (RESHAPE, EXPAND)."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OrderAttrs:
+    """PERMUTE: result axis i is operand axis order[i]."""
+
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceAttrs:
+    """SLICE: along each axis, result element i is operand element begin + i * step.
+
+    `extent` is the result's shape. A negative step walks backwards (a flip).
+    """
+
+    begin: tuple[int, ...]
+    step: tuple[int, ...]
+    extent: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PadAttrs:
+    """PAD: elements added before and after, per axis; none is negative."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentAttrs:
+    """IOTA: the number of values, 0 .. extent - 1."""
+
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceAttrs:
+    """REDUCE: how to fold, and over which axes (TENSOR form; in INDEXED form ranges are operands).
+
+    Reduced axes stay, with extent 1.
+    """
+
+    combine: Combine
+    axes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAttrs:
+    """COPY: the device the result lives on."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParamAttrs:
+    """PARAM: the kernel's buffer number, and its size in elements."""
+
+    number: int
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeAttrs:
+    """RANGE: a loop variable 0 .. extent - 1, told apart by its number."""
+
+    number: int
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContractAttrs:
+    """CONTRACT: numbers of the ranges of each class, and the accumulator's dtype."""
+
+    batch: tuple[int, ...]
+    m: tuple[int, ...]
+    n: tuple[int, ...]
+    k: tuple[int, ...]
+    accumulate: DType
+
+
+@dataclass(frozen=True, slots=True)
+class EffectAttrs:
+    """LINEAR: `order` is unique per effect, so interning never merges two of them."""
+
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class AccessAttrs:
+    """LINEAR load or store of `valid` leading lanes; other lanes read 0 and are not written."""
+
+    order: int
+    valid: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopAttrs:
+    """LINEAR loop: unique order, step of the variable, and how far to unroll (1: not at all)."""
+
+    order: int
+    step: int
+    unroll: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceAttrs:
+    """LINEAR scratch memory: a region of the launch's workspace.
+
+    Units: `offset_bytes` from its start, `elements` of the node's dtype.
+    """
+
+    offset_bytes: int
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class LanesAttrs:
+    """SHUFFLE: lane i of the result is lane lanes[i] of the operands laid end to end."""
+
+    lanes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallAttrs:
+    """CALL: the C library's name for the float64 function, without the suffix of other types."""
+
+    function: str
+
+
+Attrs = (
+    ConstAttrs
+    | BufferAttrs
+    | ShapeAttrs
+    | OrderAttrs
+    | SliceAttrs
+    | PadAttrs
+    | ExtentAttrs
+    | ReduceAttrs
+    | DeviceAttrs
+    | ParamAttrs
+    | RangeAttrs
+    | ContractAttrs
+    | EffectAttrs
+    | AccessAttrs
+    | LoopAttrs
+    | WorkspaceAttrs
+    | LanesAttrs
+    | CallAttrs
+)

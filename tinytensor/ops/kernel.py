@@ -1,0 +1,77 @@
+"""What the schedule hands to codegen: an INDEXED graph, its buffers, its facts, and the reasons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinytensor.dtype import DType
+from tinytensor.ops.uop import UOp
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One choice and why: shown by DEBUG=2. `kind` is a word such as fuse, store, contract, decline.
+
+    `subject` names the op or operand the choice is about; `reason` is one sentence with its numbers.
+    """
+
+    kind: str
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """The checked facts of one CONTRACT: its node, its ranges by class, and what surrounds it.
+
+    `batch`, `m`, `n`, `k` are RANGE nodes. `prologue_a` and `prologue_b` say whether an operand is
+    more than a bare load.
+    """
+
+    node: UOp
+    batch: tuple[UOp, ...]
+    m: tuple[UOp, ...]
+    n: tuple[UOp, ...]
+    k: tuple[UOp, ...]
+    prologue_a: bool
+    prologue_b: bool
+
+    @property
+    def extents(self) -> tuple[int, int, int, int]:
+        """(batch, m, n, k), each the product of its ranges' extents."""
+        return (_count(self.batch), _count(self.m), _count(self.n), _count(self.k))
+
+
+def _count(ranges: tuple[UOp, ...]) -> int:
+    count = 1
+    for each in ranges:
+        count *= each.extent
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A kernel's buffer: PARAM number = its position in `Kernel.params`."""
+
+    dtype: DType
+    elements: int
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel: a SINK of STOREs sharing the `ranges`, outermost first.
+
+    `sink` is in INDEXED form and canonical: two kernels that do the same to other buffers have the
+    identical sink. Every range of the space is in `ranges`, also those of reductions' results;
+    ranges a REDUCE or CONTRACT folds over are its operands instead. Written params never overlap
+    any other param. `index_dtype` (int32 or int64) is wide enough for every index value.
+    """
+
+    name: str
+    sink: UOp
+    ranges: tuple[UOp, ...]
+    params: tuple[Param, ...]
+    contraction: Contraction | None
+    index_dtype: DType
+    decisions: tuple[Decision, ...] = ()

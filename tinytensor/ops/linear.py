@@ -1,0 +1,39 @@
+"""The LINEAR form of a kernel: one ordered list of statements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinytensor.dtype import dtypes
+from tinytensor.ops.kernel import Param
+from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.uop import UOp
+
+# Values that depend on their operands alone; a load of a buffer nobody writes is one too.
+PURE = ELEMENTWISE | {
+    *(Op.CONST, Op.PARAM, Op.WORKSPACE, Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD),
+    *(Op.SPLAT, Op.STACK, Op.LANE, Op.SHUFFLE, Op.CALL),
+}
+UNORDERED = -1  # the order of a load from a buffer that the kernel does not write
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """One kernel as a list in execution order.
+
+    Every node appears before its users, in their block (LOOP..ENDLOOP, IF..ELSE..ENDIF) or one
+    around it. A pure value may appear again in a block where its first appearance is not visible.
+    `workspace_bytes` is the scratch memory one launch needs.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    statements: tuple[UOp, ...]
+    workspace_bytes: int
+
+
+def is_pure(node: UOp) -> bool:
+    """Whether a node is a value without an effect, so that it may be computed anywhere."""
+    if node.op is Op.LOAD:
+        return bool(node.attrs.order == UNORDERED)
+    return node.op in PURE and node.dtype is not dtypes.void

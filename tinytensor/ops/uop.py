@@ -1,0 +1,235 @@
+"""The one node of every graph: interned, immutable, with its shape inferred once."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tinytensor.dtype import DType, decode, dtypes, encode
+from tinytensor.errors import InternalError
+from tinytensor.ops import attrs as a
+from tinytensor.ops.infer import INFER
+from tinytensor.ops.op import Op
+
+Key = tuple[Op, DType, tuple["UOp", ...], a.Attrs | None]
+Number = bool | int | float
+
+
+class UOp:
+    """An operation on operands, with a dtype and static attrs; equal means identical.
+
+    `shape` is the result's shape in TENSOR form and `()` in the other forms.
+    """
+
+    __slots__ = ("__weakref__", "attrs", "bounds", "dtype", "op", "operands", "shape")
+    op: Op
+    dtype: DType
+    operands: tuple[UOp, ...]
+    attrs: Any  # narrowed by `op`: each op has its own attrs class
+    shape: tuple[int, ...]
+    bounds: tuple[int | float, int | float] | None  # filled by ops/bounds.py on first use
+
+    def __new__(
+        cls,
+        op: Op,
+        dtype: DType,
+        operands: tuple[UOp, ...] = (),
+        attrs: a.Attrs | None = None,
+    ) -> UOp:
+        key = (op, dtype, operands, attrs)
+        reference = _INTERNED.get(key)
+        node = reference() if reference is not None else None
+        if node is not None:
+            return node
+        node = object.__new__(cls)
+        node.op = op
+        node.dtype = dtype
+        node.operands = operands
+        node.attrs = attrs
+        node.bounds = None
+        node.shape = INFER[op](node)
+        _INTERNED[key] = weakref.ref(node, _Forget(key))
+        return node
+
+    def __repr__(self) -> str:
+        operands = len(self.operands)
+        return f"<{self.op.name} {self.dtype.name} {self.shape} of {operands} operands>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("uop: nodes are not pickled; use ops.text to write and read a graph.")
+
+    @property
+    def value(self) -> Number:
+        """The Python number of a CONST."""
+        return decode(self.dtype, self.attrs.bits)
+
+    @property
+    def extent(self) -> int:
+        """The number of values of a RANGE."""
+        extent: int = self.attrs.extent
+        return extent
+
+    def replace(self, operands: tuple[UOp, ...]) -> UOp:
+        """Return the same operation on other operands."""
+        if operands == self.operands:
+            return self
+        return UOp(self.op, self.dtype, operands, self.attrs)
+
+    # Arithmetic between nodes of one dtype, or with a Python number of that dtype.
+    def __add__(self, other: UOp | Number) -> UOp:
+        return binary(Op.ADD, self, other)
+
+    def __sub__(self, other: UOp | Number) -> UOp:
+        return binary(Op.SUB, self, other)
+
+    def __mul__(self, other: UOp | Number) -> UOp:
+        return binary(Op.MUL, self, other)
+
+    def __floordiv__(self, other: UOp | Number) -> UOp:
+        return binary(Op.FLOORDIV, self, other)
+
+    def __mod__(self, other: UOp | Number) -> UOp:
+        return binary(Op.MOD, self, other)
+
+    def __and__(self, other: UOp | Number) -> UOp:
+        return binary(Op.AND, self, other)
+
+    def __or__(self, other: UOp | Number) -> UOp:
+        return binary(Op.OR, self, other)
+
+    def __xor__(self, other: UOp | Number) -> UOp:
+        return binary(Op.XOR, self, other)
+
+    def __lt__(self, other: UOp | Number) -> UOp:
+        return compare(Op.LT, self, other)
+
+    def __le__(self, other: UOp | Number) -> UOp:
+        return compare(Op.LE, self, other)
+
+
+class _Forget:
+    """Removes a dead node's key, unless another thread interned the key again meanwhile."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+
+    def __call__(self, reference: weakref.ref[UOp]) -> None:
+        if _INTERNED.get(self.key) is reference:
+            _INTERNED.pop(self.key, None)
+
+
+_INTERNED: dict[Key, weakref.ref[UOp]] = {}
+_SERIALS: Iterator[int] = itertools.count()
+
+
+def const(dtype: DType, value: Number) -> UOp:
+    """Return the constant of that value, rounded or wrapped to the dtype."""
+    return UOp(Op.CONST, dtype, (), a.ConstAttrs(encode(dtype, value)))
+
+
+def index_const(value: int) -> UOp:
+    """Return a constant of the index dtype."""
+    return UOp(Op.CONST, dtypes.index, (), a.ConstAttrs(value))
+
+
+def operand(like: UOp, value: UOp | Number) -> UOp:
+    """Return a node as it is, and a number as a constant of the other node's dtype."""
+    if isinstance(value, UOp):
+        return value
+    made = const(like.dtype.scalar, value)
+    if like.dtype.lanes > 1:
+        return UOp(Op.SPLAT, like.dtype, (made,))
+    return made
+
+
+def binary(op: Op, x: UOp, y: UOp | Number) -> UOp:
+    """Return an elementwise op of two nodes of one dtype."""
+    return UOp(op, x.dtype, (x, operand(x, y)))
+
+
+def compare(op: Op, x: UOp, y: UOp | Number) -> UOp:
+    """Return a comparison of two nodes of one dtype, as bool."""
+    return UOp(op, dtypes.bool.vector(x.dtype.lanes), (x, operand(x, y)))
+
+
+def where(cond: UOp, x: UOp, y: UOp | Number) -> UOp:
+    """Return x where cond, else y."""
+    return UOp(Op.WHERE, x.dtype, (cond, x, operand(x, y)))
+
+
+def cast(x: UOp, dtype: DType) -> UOp:
+    """Return x in another dtype (itself when it has it), lanes kept."""
+    target = dtype.vector(x.dtype.lanes)
+    return x if x.dtype is target else UOp(Op.CAST, target, (x,))
+
+
+def bitcast(x: UOp, dtype: DType) -> UOp:
+    """Return x's bits read as another dtype of the same width, lanes kept."""
+    target = dtype.vector(x.dtype.lanes)
+    return x if x.dtype is target else UOp(Op.BITCAST, target, (x,))
+
+
+def buffer(dtype: DType, shape: tuple[int, ...], device: str) -> UOp:
+    """Return a leaf for a fresh allocation; no two calls give the same node."""
+    return UOp(Op.BUFFER, dtype, (), a.BufferAttrs(next(_SERIALS), shape, device))
+
+
+def make_range(number: int, extent: int) -> UOp:
+    """Return a loop variable of the indexed form."""
+    return UOp(Op.RANGE, dtypes.index, (), a.RangeAttrs(number, extent))
+
+
+def walk(roots: Iterable[UOp], stop: frozenset[UOp] | set[UOp] = frozenset()) -> list[UOp]:
+    """Return every node reachable from the roots, operands before users, each once.
+
+    Nodes in `stop` are listed and not entered. Iterative: a chain of any length is fine.
+    """
+    order: list[UOp] = []
+    seen: set[UOp] = set()
+    stack: list[tuple[UOp, bool]] = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        node, entered = stack.pop()
+        if entered:
+            order.append(node)
+            continue
+        if node in seen:
+            continue
+        seen.add(node)
+        stack.append((node, True))
+        if node not in stop:
+            stack.extend((each, False) for each in reversed(node.operands) if each not in seen)
+    return order
+
+
+def substitute(root: UOp, replacements: dict[UOp, UOp]) -> UOp:
+    """Return the graph with some nodes replaced, wherever they occur."""
+    return substitute_all((root,), replacements)[0]
+
+
+def substitute_all(roots: tuple[UOp, ...], replacements: dict[UOp, UOp]) -> tuple[UOp, ...]:
+    """Return several graphs with some nodes replaced, in one walk."""
+    mapped = dict(replacements)
+    for node in walk(roots, stop=set(replacements)):
+        if node not in mapped:
+            mapped[node] = node.replace(tuple([mapped[each] for each in node.operands]))
+    return tuple(mapped[root] for root in roots)
+
+
+def users_of(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
+    """Return, for each node, who reads it; a node that reads it twice counts once."""
+    users: dict[UOp, list[UOp]] = {}
+    for node in nodes:
+        users.setdefault(node, [])
+        for each in dict.fromkeys(node.operands):
+            users.setdefault(each, []).append(node)
+    return users
+
+
+def require(claim: bool, node: UOp, sentence: str) -> None:
+    """Raise InternalError naming the node when an invariant of the compiler does not hold."""
+    if not claim:
+        raise InternalError(f"{node.op.name.lower()}: {sentence}: {node!r}.")

@@ -1,0 +1,1 @@
+"""What runs programs: devices, their memory, and the cache of what was compiled for them."""

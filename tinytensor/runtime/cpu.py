@@ -1,0 +1,136 @@
+"""The CPU as a device: programs in C become functions that Python calls directly."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+from collections.abc import Sequence
+
+from tinytensor.errors import CompileError
+from tinytensor.ops.program import Program
+from tinytensor.runtime.buffer import Buffer
+from tinytensor.runtime.c_compiler import FLAGS, CCompiler, find_compiler
+from tinytensor.runtime.cache import DiskCache, open_cache
+from tinytensor.runtime.host import HostDevice
+from tinytensor.runtime.lock import ForkSafeLock
+from tinytensor.runtime.probe import probe_target, read_processor
+
+make_builtin = ctypes.pythonapi.PyCFunction_NewEx
+make_builtin.restype = ctypes.py_object
+make_builtin.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+
+
+class Executable:
+    """A compiled program: `function(*addresses)` runs it, in 30 ns beyond the kernel's own time.
+
+    Units: `workspace_bytes`; above 0, the function takes the scratch memory's address last.
+    """
+
+    __slots__ = ("function", "library", "name", "was_cached", "workspace_bytes")
+
+    def __init__(self, program: Program, path: str, was_cached: bool) -> None:
+        self.name = program.name
+        self.workspace_bytes = program.workspace_bytes
+        self.was_cached = was_cached
+        self.library = ctypes.CDLL(path)  # holds the method's record that `function` points to
+        method = ctypes.c_char.in_dll(self.library, f"{program.name}_method")
+        self.function = make_builtin(ctypes.addressof(method), None, None)
+
+    def __repr__(self) -> str:
+        return f"Executable({self.name})"
+
+
+class Workspace(threading.local):
+    """Each thread's scratch memory."""
+
+    buffer: Buffer | None = None
+
+
+class CpuDevice(HostDevice[Executable]):
+    """The host's processor, driven by C that the system's compiler turned into code for it."""
+
+    def __init__(self, compiler: CCompiler) -> None:
+        super().__init__("CPU", probe_target())
+        self.compiler = compiler
+        self._executables: dict[str, Executable] = {}
+        self._workspace = Workspace()
+        self._lock = ForkSafeLock()
+
+    def compile(self, programs: Sequence[Program]) -> list[Executable]:
+        """Compile programs, or load what an earlier process compiled; in the programs' order.
+
+        Raises: CompileError for the first program that does not compile; the others are cached.
+        """
+        with self._lock:
+            cache = open_cache()
+            keys = [self._make_key(program) for program in programs]
+            missing: dict[str, Program] = {}
+            for key, program in zip(keys, programs, strict=True):
+                if key not in self._executables and not self._load_cached(cache, key, program):
+                    missing[key] = program
+            self._build(cache, missing)
+            return [self._executables[key] for key in keys]
+
+    def run(self, work: Executable, buffers: Sequence[Buffer]) -> None:
+        """Run an executable on buffers, in the order of its params."""
+        addresses = [buffer.address for buffer in buffers]
+        if work.workspace_bytes:
+            addresses.append(self.workspace(work.workspace_bytes))
+        work.function(*addresses)
+
+    def workspace(self, nbytes: int) -> int:
+        """Return the address of this thread's scratch memory, grown to `nbytes` if it is less."""
+        buffer = self._workspace.buffer
+        if buffer is None or buffer.nbytes < nbytes:
+            self._workspace.buffer = None
+            buffer = self._workspace.buffer = self.allocate(nbytes)
+        return buffer.address
+
+    def _make_key(self, program: Program) -> str:
+        processor = read_processor()
+        parts = (
+            *(program.name, program.source),
+            *(*FLAGS, *program.libraries),
+            *(self.compiler.identity, processor.model, processor.flags),
+        )
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _load_cached(self, cache: DiskCache, key: str, program: Program) -> bool:
+        path = cache.find(f"{key}.so")
+        if path is None:
+            return False
+        self._executables[key] = _load(program, path, was_cached=True)
+        return True
+
+    def _build(self, cache: DiskCache, missing: dict[str, Program]) -> None:
+        if not missing:
+            return
+        errors: list[CompileError] = []
+        binaries = self.compiler.build_all(list(missing.values()))
+        for (key, program), binary in zip(missing.items(), binaries, strict=True):
+            if isinstance(binary, CompileError):
+                errors.append(binary)
+                continue
+            path = cache.put(f"{key}.so", binary)
+            self._executables[key] = _load(program, path, was_cached=False)
+        if errors:
+            raise errors[0]
+
+
+def open_device() -> CpuDevice:
+    """Give the device, if there is a C compiler.
+
+    Raises: DeviceError with the reason if there is none.
+    """
+    return CpuDevice(find_compiler())
+
+
+def _load(program: Program, path: str, was_cached: bool) -> Executable:
+    try:
+        return Executable(program, path, was_cached)
+    except (OSError, ValueError) as error:
+        raise CompileError(
+            f"cpu: kernel {program.name!r} cannot be loaded: {error}; it must export "
+            f"{program.name}_method and lie where the system lets code be loaded (TT_CACHE_DIR)."
+        ) from error

@@ -1,0 +1,168 @@
+"""Turns a device's name into the device: what each device can do, and which are usable here."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tinytensor.config import config
+from tinytensor.errors import DeviceError
+from tinytensor.lazy import lazy_import
+from tinytensor.runtime.buffer import Buffer, CachingAllocator, MemoryUse
+from tinytensor.runtime.lock import ForkSafeLock
+from tinytensor.target import Target
+
+HostBytes = bytes | bytearray | memoryview | npt.NDArray[np.generic]
+Work = TypeVar("Work")
+
+
+class Event:
+    """A moment in a device's work, to measure between; each device has its own kind."""
+
+    __slots__ = ()
+
+
+class DeviceBase(ABC, Generic[Work]):
+    """A place that holds buffers and runs work: an executable, or a kernel where none is needed."""
+
+    allocator: CachingAllocator
+
+    def __init__(self, name: str, target: Target) -> None:
+        self.name = name
+        self.target = target
+
+    def __repr__(self) -> str:
+        return f"Device[{self.name!r}]"
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Get a buffer of `nbytes` uninitialized bytes.
+
+        Raises: DeviceError when the memory does not suffice.
+        """
+        return self.allocator.allocate(nbytes)
+
+    def memory(self) -> MemoryUse:
+        """Tell the bytes allocated, reserved, and allocated at the peak."""
+        return self.allocator.memory()
+
+    @abstractmethod
+    def copy_in(self, buffer: Buffer, source: HostBytes) -> None:
+        """Fill a buffer from C-contiguous host memory of the same size."""
+
+    @abstractmethod
+    def copy_out(self, buffer: Buffer, destination: HostBytes) -> None:
+        """Write a buffer's bytes to writable C-contiguous host memory of the same size."""
+
+    @abstractmethod
+    def run(self, work: Work, buffers: Sequence[Buffer]) -> None:
+        """Start the work on buffers, in the order of its params."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until all started work is done."""
+
+    @abstractmethod
+    def event_record(self) -> Event:
+        """Mark this moment in the device's work."""
+
+    @abstractmethod
+    def elapsed_us(self, start: Event, end: Event) -> float:
+        """Measure the time between two events; waits for the second. Units: µs."""
+
+
+AnyDevice = DeviceBase[Any]  # Any: a device found by name runs its own kind of work
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceModule:
+    """A device's name, and the module whose `open_device()` gives it or says why it is missing."""
+
+    name: str
+    module: str
+
+
+DEVICE_MODULES = (
+    DeviceModule("CPU", "tinytensor.runtime.cpu"),
+    DeviceModule("PYTHON", "tinytensor.runtime.python"),
+)
+
+
+class DeviceRegistry:
+    """The devices by name, each opened when first asked for: `Device["CPU"]`, any case."""
+
+    def __init__(self, modules: Sequence[DeviceModule]) -> None:
+        self._modules = {each.name: each.module for each in modules}
+        self._opened: dict[str, AnyDevice] = {}
+        self._missing: dict[str, str] = {}
+        self._lock = ForkSafeLock()
+
+    def __getitem__(self, name: str) -> AnyDevice:
+        found = self._opened.get(name)
+        return found if found is not None else self._require(name)
+
+    def default(self) -> AnyDevice:
+        """Give the device named by TT_DEVICE, else the first usable one of the list.
+
+        A device that is passed over leaves one line on stderr, once.
+        """
+        if config.device:
+            return self[config.device]
+        for name in self._modules:
+            told = name in self._missing
+            device = self._open(name)
+            if device is not None:
+                return device
+            if not told:
+                sentence = f"tinytensor: {name} is passed over: {self._missing[name]}."
+                print(sentence, file=sys.stderr)
+        raise DeviceError(f"device: none is usable: {self._missing}; one must be.")
+
+    def missing(self) -> dict[str, str]:
+        """List the devices that cannot be used here, each with the reason."""
+        for name in self._modules:
+            self._open(name)
+        return dict(self._missing)
+
+    def _require(self, name: str) -> AnyDevice:
+        known = name.upper()
+        if known not in self._modules:
+            names = ", ".join(self._modules)
+            raise DeviceError(f"device: no such device: {name!r}; must be one of {names}.")
+        device = self._open(known)
+        if device is None:
+            missing = self.missing()
+            usable = ", ".join(each for each in self._modules if each not in missing)
+            raise DeviceError(f"device: {known} is missing: {missing[known]}; usable: {usable}.")
+        return device
+
+    def _open(self, name: str) -> AnyDevice | None:
+        with self._lock:
+            if name in self._opened or name in self._missing:
+                return self._opened.get(name)
+            module = lazy_import(self._modules[name], None, "device")
+            try:
+                device: AnyDevice = module.open_device()
+            except DeviceError as error:
+                self._missing[name] = str(error)
+                return None
+            self._opened[name] = device
+            return device
+
+
+Device = DeviceRegistry(DEVICE_MODULES)
+
+
+def default_device() -> AnyDevice:
+    """Give the device named by TT_DEVICE, else the best one usable here."""
+    return Device.default()
+
+
+def missing_devices() -> dict[str, str]:
+    """List the devices that cannot be used here, each with the reason."""
+    return Device.missing()

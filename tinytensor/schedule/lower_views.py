@@ -1,0 +1,272 @@
+"""Turns TENSOR values into INDEXED expressions: indices are pushed through views down to loads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tinytensor.dtype import dtypes
+from tinytensor.ops.attrs import Combine, ReduceAttrs
+from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.uop import UOp, cast, const, index_const, make_range, where
+
+Index = tuple[UOp, ...]
+ZERO = index_const(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A node's element at an index, read only where the guard holds (None: everywhere)."""
+
+    node: UOp
+    index: Index
+    guard: UOp | None
+
+
+def ranges_over(shape: Sequence[int], first: int) -> Index:
+    """Return one RANGE per axis, numbered from `first`; an axis of extent 1 gets the constant 0."""
+    return tuple(
+        [
+            make_range(first + axis, extent) if extent != 1 else ZERO
+            for axis, extent in enumerate(shape)
+        ]
+    )
+
+
+def flatten(index: Index, shape: Sequence[int]) -> UOp:
+    """Return the row-major position of an index in a shape, in elements."""
+    position = ZERO
+    for each, extent in zip(index, shape, strict=True):
+        position = position * extent + each
+    return simplify_index(position)
+
+
+def unflatten(position: UOp, shape: Sequence[int]) -> Index:
+    """Return the index in a shape of a row-major position."""
+    index: list[UOp] = []
+    stride = math.prod(shape)
+    for extent in shape:
+        stride = stride // extent if extent else 0
+        if extent <= 1:
+            index.append(ZERO)
+            continue
+        index.append(simplify_index((position // stride) % extent))
+    return tuple(index)
+
+
+def reshape_index(index: Index, shape: Sequence[int], onto: Sequence[int]) -> Index:
+    """Return the index in shape `onto` of the element at `index` in `shape`.
+
+    Runs of axes with equal products are matched first, so that a reshape which only splits or
+    merges some axes leaves the others alone.
+    """
+    result: list[UOp] = []
+    for source, target in _aligned_runs(shape, onto):
+        run = flatten(tuple([index[axis] for axis in source]), [shape[axis] for axis in source])
+        result.extend(unflatten(run, [onto[axis] for axis in target]))
+    return tuple(result)
+
+
+def _aligned_runs(a: Sequence[int], b: Sequence[int]) -> list[tuple[range, range]]:
+    """Pair the shortest runs of axes of a and b whose extents have the same product."""
+    if 0 in a:
+        return [(range(len(a)), range(len(b)))]
+    runs: list[tuple[range, range]] = []
+    i = j = 0
+    while i < len(a) or j < len(b):
+        start_i, start_j = i, j
+        left = right = 1
+        if i < len(a):
+            left, i = a[i], i + 1
+        if j < len(b):
+            right, j = b[j], j + 1
+        while left != right:
+            if left < right:
+                left, i = left * a[i], i + 1
+            else:
+                right, j = right * b[j], j + 1
+        runs.append((range(start_i, i), range(start_j, j)))
+    return runs
+
+
+def _through_reshape(view: UOp, index: Index) -> Index:
+    return reshape_index(index, view.shape, view.operands[0].shape)
+
+
+def _through_permute(view: UOp, index: Index) -> Index:
+    order = view.attrs.order
+    return tuple([index[order.index(axis)] for axis in range(len(order))])
+
+
+def _through_expand(view: UOp, index: Index) -> Index:
+    source = view.operands[0].shape
+    return tuple([each if extent != 1 else ZERO for each, extent in zip(index, source, strict=True)])
+
+
+def _through_slice(view: UOp, index: Index) -> Index:
+    begin, step = view.attrs.begin, view.attrs.step
+    return tuple(
+        [
+            simplify_index(each * stride + first)
+            for each, first, stride in zip(index, begin, step, strict=True)
+        ]
+    )
+
+
+OPERAND_INDEX: dict[Op, Callable[[UOp, Index], Index]] = {
+    Op.RESHAPE: _through_reshape,
+    Op.PERMUTE: _through_permute,
+    Op.EXPAND: _through_expand,
+    Op.SLICE: _through_slice,
+}
+
+
+def inside_pad(view: UOp, index: Index) -> tuple[Index, UOp | None]:
+    """Return the operand's index under a PAD, and the guard that says it is inside (None: always)."""
+    guard: UOp | None = None
+    shifted: list[UOp] = []
+    extents = view.operands[0].shape
+    for each, before, after, extent in zip(
+        index, view.attrs.before, view.attrs.after, extents, strict=True
+    ):
+        moved = simplify_index(each - before) if before else each
+        shifted.append(moved)
+        if before:
+            guard = _both(guard, index_const(0) <= moved)
+        if after:
+            guard = _both(guard, moved < extent)
+    return tuple(shifted), guard
+
+
+def _both(a: UOp | None, b: UOp | None) -> UOp | None:
+    if a is None or b is None:
+        return a if b is None else b
+    return a & b
+
+
+@dataclass(slots=True)
+class Lowering:
+    """Lowers values of one kernel; `params` maps each stored node to its PARAM.
+
+    `contract` may turn a REDUCE, at an index, into another expression (a CONTRACT); it gets the
+    lowering itself to lower operands with. Ranges are numbered from `next_range` on.
+    """
+
+    params: dict[UOp, UOp]
+    next_range: int
+    operand_of: dict[UOp, UOp] = field(default_factory=dict)
+    memo: dict[Point, UOp] = field(default_factory=dict)
+    folds: dict[tuple[UOp, Index], Index] = field(default_factory=dict)
+
+    def value(self, node: UOp, index: Index, guard: UOp | None = None) -> UOp:
+        """Return the INDEXED expression of a node's element."""
+        root = Point(node, index, guard)
+        stack = [root]
+        while stack:
+            point = stack[-1]
+            if point in self.memo:
+                stack.pop()
+                continue
+            needed = self._needed(point)
+            missing = [each for each in needed if each not in self.memo]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            self.memo[point] = self._build(point, [self.memo[each] for each in needed])
+        return self.memo[root]
+
+    def fold_ranges(self, node: UOp, index: Index) -> Index:
+        """Return the ranges a REDUCE folds over at an index: one per axis, 0 where not folded."""
+        key = (node, index)
+        if key not in self.folds:
+            axes = node.attrs.axes
+            shape = node.operands[0].shape
+            extents = [n if axis in axes else 1 for axis, n in enumerate(shape)]
+            self.folds[key] = ranges_over(extents, self.next_range)
+            self.next_range += len(extents)
+        return self.folds[key]
+
+    def _needed(self, point: Point) -> list[Point]:
+        node, index, guard = point.node, point.index, point.guard
+        if node in self.params or node.op in (Op.CONST, Op.IOTA):
+            return []
+        if node.op in ELEMENTWISE:
+            return [Point(each, index, guard) for each in node.operands]
+        if node.op is Op.PAD:
+            inner, inside = inside_pad(node, index)
+            return [Point(node.operands[0], inner, _both(guard, inside))]
+        if node.op is Op.REDUCE:
+            if _folds_nothing(node):
+                return []
+            folded = self.fold_ranges(node, index)
+            axes = node.attrs.axes
+            inner = tuple([folded[i] if i in axes else each for i, each in enumerate(index)])
+            return [Point(node.operands[0], inner, guard)]
+        return [Point(node.operands[0], OPERAND_INDEX[node.op](node, index), guard)]
+
+    def _build(self, point: Point, operands: list[UOp]) -> UOp:
+        node, index, guard = point.node, point.index, point.guard
+        if node in self.params:
+            position = flatten(index, node.shape)
+            guarded = () if guard is None else (guard,)
+            return UOp(Op.LOAD, node.dtype, (self.params[node], position, *guarded))
+        if node.op is Op.CONST:
+            return node
+        if node.op is Op.IOTA:
+            return cast(index[0], node.dtype)
+        if node.op in ELEMENTWISE:
+            return node.replace(tuple(operands))
+        if node.op is Op.PAD:
+            _, inside = inside_pad(node, index)
+            fill = node.operands[1]
+            return operands[0] if inside is None else where(inside, operands[0], fill)
+        if node.op is Op.REDUCE:
+            return self._fold(node, index, operands)
+        return operands[0]
+
+    def _fold(self, node: UOp, index: Index, operands: list[UOp]) -> UOp:
+        if _folds_nothing(node):
+            return identity(node)
+        folded = self.fold_ranges(node, index)
+        ranges = tuple([each for each in folded if each.op is Op.RANGE])
+        combine = node.attrs.combine
+        if not ranges:
+            return _fold_of_one(node, operands[0])
+        return UOp(Op.REDUCE, node.dtype, (operands[0], *ranges), ReduceAttrs(combine))
+
+
+def _folds_nothing(node: UOp) -> bool:
+    shape = node.operands[0].shape
+    return any(shape[axis] == 0 for axis in node.attrs.axes)
+
+
+def _fold_of_one(node: UOp, element: UOp) -> UOp:
+    """Return a fold over a single element; a float sum starts from +0.0, so -0.0 becomes 0.0."""
+    combine = node.attrs.combine
+    if combine in (Combine.ARGMAX, Combine.ARGMIN):
+        return const(node.dtype, 0)
+    if combine is Combine.ADD and node.dtype.is_float:
+        return element + 0.0
+    return element
+
+
+def identity(node: UOp) -> UOp:
+    """Return what a fold over nothing gives.
+
+    A maximum over nothing is refused at the Tensor's door; here it is the dtype's least value.
+    """
+    dtype = node.dtype
+    values = {
+        Combine.ADD: 0,
+        Combine.MUL: 1,
+        Combine.MAX: dtype.min,
+        Combine.MIN: dtype.max,
+        Combine.AND: -1 if dtype is not dtypes.bool else 1,
+        Combine.OR: 0,
+        Combine.ARGMAX: 0,
+        Combine.ARGMIN: 0,
+    }
+    return const(dtype, values[node.attrs.combine])
