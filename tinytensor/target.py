@@ -26,6 +26,8 @@ class Target:
     copy_rate: float
     flop_rate: float
     max_kernel_ops: int = 512
+    launch_seconds: float = 1e-6
+    contraction_columns: int = 512  # n computed per pass over the other factor of a product
 
     def lanes(self, itemsize: int) -> int:
         """Count the elements of `itemsize` bytes that one vector register holds, at least 1.

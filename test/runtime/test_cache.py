@@ -11,12 +11,17 @@ import time
 import pytest
 
 from tinytensor.config import config
-from tinytensor.runtime.cache import TRAILER_BYTES, DiskCache, open_cache, trim
+from tinytensor.runtime.cache import TRAILER_BYTES, DiskCache, _private_directory, open_cache, trim
 
 KEY = hashlib.sha256(b"first").hexdigest()
 OTHER_KEY = hashlib.sha256(b"second").hexdigest()
 NAME = f"{KEY}.so"
 PAYLOAD = bytes(range(256)) * 20
+
+
+@pytest.fixture(autouse=True)
+def fresh_private_directory():
+    _private_directory.cache_clear()  # one a process, else: each test is like a process
 
 
 @pytest.fixture

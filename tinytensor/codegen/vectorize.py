@@ -1,4 +1,4 @@
-"""Turns INDEXED expressions into LINEAR values, at one point or along several lanes of one range."""
+"""Turns INDEXED expressions into LINEAR values, at one point or along lanes of one range."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ TRUNCATING = {Op.FLOORDIV: Op.TRUNCDIV, Op.MOD: Op.TRUNCMOD}
 class Evaluator:
     """Turns INDEXED expressions into LINEAR values at one point, or along `lanes` of one range.
 
-    `ranges` gives each RANGE a scalar index value, the lane range its value at lane 0. `known` gives
-    nodes whose LINEAR value exists already, such as a fold's result. `valid` is how many lanes
-    exist at a ragged tail (0: all); the others touch no memory.
+    `ranges` gives each RANGE a scalar index value, the lane range its value at lane 0. `known`
+    gives nodes whose LINEAR value exists already, such as a fold's result. `valid` is how many
+    lanes exist at a ragged tail (0: all); the others touch no memory.
     """
 
     def __init__(
@@ -40,14 +40,15 @@ class Evaluator:
         self._points: dict[int, Evaluator] = {}
 
     def value(self, node: UOp) -> UOp:
-        """Return a node's value: scalar when it does not depend on the lane range, else a vector."""
+        """Return a node's value: a vector, or a scalar where it is the same in all lanes."""
         pending = [node]
         while pending:
             current = pending[-1]
-            missing = [each for each in self._reads(current) if each not in self._values]
             if current in self._values:
                 pending.pop()
-            elif missing:
+                continue
+            missing = [each for each in self._reads(current) if each not in self._values]
+            if missing:
                 pending.extend(missing)
             else:
                 self._values[pending.pop()] = self._lower(current)
@@ -151,7 +152,7 @@ class Evaluator:
 
     def _load_lane(self, node: UOp, number: int) -> UOp:
         point = self._at(number)
-        index = point.value(node.operands[1]) if point is not self else self._values[node.operands[1]]
+        index = point.value(node.operands[1])
         return self._b.load(self._buffer(node), index, guard=point._guard(node))
 
     def _store_lane(self, store: UOp, number: int, value: UOp) -> None:
@@ -224,7 +225,8 @@ def _scaled_stride(product: UOp, x: int, y: int) -> int | None:
 def widest_itemsize(values: list[UOp], index_dtype: DType) -> int:
     """Return the bytes of the widest element computed with; halves compute in float32.
 
-    Index values count only where they are themselves values, not where they address a LOAD.
+    Index values count where they are themselves values, not where they address a LOAD. What is
+    inside a fold does not count.
     """
     widest = 1
     pending, seen = list(values), set(values)
@@ -232,7 +234,7 @@ def widest_itemsize(values: list[UOp], index_dtype: DType) -> int:
         node = pending.pop()
         dtype = index_dtype if node.dtype is dtypes.index else node.dtype
         widest = max(widest, 4 if dtype.is_half else dtype.itemsize)
-        reads = () if node.op is Op.LOAD else node.operands
+        reads = node.operands if node.op in ELEMENTWISE else ()
         fresh = [each for each in reads if each not in seen]
         seen.update(fresh)
         pending.extend(fresh)

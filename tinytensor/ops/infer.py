@@ -54,14 +54,14 @@ def _iota(node: UOp) -> Shape:
 def _elementwise(node: UOp) -> Shape:
     first = node.operands[0]
     _check(len(node.operands) == len(node.op.operands), node, "has another number of operands")
-    _check(all(each.shape == first.shape for each in node.operands), node, "shapes differ")
-    _check(all(each.dtype.lanes == node.dtype.lanes for each in node.operands), node, "lanes")
+    _check(all([each.shape == first.shape for each in node.operands]), node, "shapes differ")
+    _check(all([each.dtype.lanes == node.dtype.lanes for each in node.operands]), node, "lanes")
     return first.shape
 
 
 def _arithmetic(node: UOp) -> Shape:
     shape = _elementwise(node)
-    _check(all(each.dtype is node.dtype for each in node.operands), node, "dtypes differ")
+    _check(all([each.dtype is node.dtype for each in node.operands]), node, "dtypes differ")
     scalar = node.dtype.scalar
     if node.op in INTEGER_ONLY:
         _check(scalar.is_int or scalar is dtypes.bool, node, "takes integers or bool")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from dataclasses import dataclass
 
@@ -87,16 +88,15 @@ def parse_size(text: str) -> int:
 
 def _read_fields(path: str) -> dict[str, str]:
     """Read `name : value` lines up to the first empty one: one processor of many."""
-    fields: dict[str, str] = {}
     try:
         with open(path) as file:
-            for line in file:
-                if not line.strip():
-                    break
-                name, _, value = line.partition(":")
-                fields[name.strip()] = value.strip()
+            lines = list(itertools.takewhile(str.strip, file))
     except OSError:
         return {}
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        fields[name.strip()] = value.strip()
     return fields
 
 

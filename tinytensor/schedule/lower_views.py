@@ -38,8 +38,12 @@ def ranges_over(shape: Sequence[int], first: int) -> Index:
 def flatten(index: Index, shape: Sequence[int]) -> UOp:
     """Return the row-major position of an index in a shape, in elements."""
     position = ZERO
-    for each, extent in zip(index, shape, strict=True):
-        position = position * extent + each
+    stride = 1
+    for each, extent in zip(reversed(index), reversed(shape), strict=True):
+        if each is not ZERO:
+            scaled = each if stride == 1 else each * stride
+            position = scaled if position is ZERO else scaled + position
+        stride *= extent
     return simplify_index(position)
 
 
@@ -64,6 +68,11 @@ def reshape_index(index: Index, shape: Sequence[int], onto: Sequence[int]) -> In
     """
     result: list[UOp] = []
     for source, target in _aligned_runs(shape, onto):
+        kept = [axis for axis in source if shape[axis] != 1]
+        if [shape[axis] for axis in kept] == [onto[axis] for axis in target if onto[axis] != 1]:
+            moved = iter([index[axis] for axis in kept])
+            result.extend([ZERO if onto[axis] == 1 else next(moved) for axis in target])
+            continue
         run = flatten(tuple([index[axis] for axis in source]), [shape[axis] for axis in source])
         result.extend(unflatten(run, [onto[axis] for axis in target]))
     return tuple(result)
@@ -150,33 +159,34 @@ def _both(a: UOp | None, b: UOp | None) -> UOp | None:
 class Lowering:
     """Lowers values of one kernel; `params` maps each stored node to its PARAM.
 
-    `contract` may turn a REDUCE, at an index, into another expression (a CONTRACT); it gets the
-    lowering itself to lower operands with. Ranges are numbered from `next_range` on.
+    Ranges that reductions fold over are numbered from `next_range` on.
     """
 
     params: dict[UOp, UOp]
     next_range: int
-    operand_of: dict[UOp, UOp] = field(default_factory=dict)
     memo: dict[Point, UOp] = field(default_factory=dict)
     folds: dict[tuple[UOp, Index], Index] = field(default_factory=dict)
 
     def value(self, node: UOp, index: Index, guard: UOp | None = None) -> UOp:
         """Return the INDEXED expression of a node's element."""
         root = Point(node, index, guard)
-        stack = [root]
+        if root in self.memo:
+            return self.memo[root]
+        stack = [(root, self._needed(root))]
         while stack:
-            point = stack[-1]
-            if point in self.memo:
-                stack.pop()
-                continue
-            needed = self._needed(point)
-            missing = [each for each in needed if each not in self.memo]
-            if missing:
-                stack.extend(missing)
+            point, needed = stack[-1]
+            missing = next((each for each in needed if each not in self.memo), None)
+            if missing is not None:
+                stack.append((missing, self._needed(missing)))
                 continue
             stack.pop()
             self.memo[point] = self._build(point, [self.memo[each] for each in needed])
         return self.memo[root]
+
+    def compute(self, point: Point) -> UOp:
+        """Return the expression of a node that this very kernel stores: never a load of it."""
+        operands = [self.value(*_parts(each)) for each in self._operand_points(point)]
+        return self._combine(point, operands)
 
     def fold_ranges(self, node: UOp, index: Index) -> Index:
         """Return the ranges a REDUCE folds over at an index: one per axis, 0 where not folded."""
@@ -190,8 +200,11 @@ class Lowering:
         return self.folds[key]
 
     def _needed(self, point: Point) -> list[Point]:
-        node, index, guard = point.node, point.index, point.guard
-        if node in self.params or node.op in (Op.CONST, Op.IOTA):
+        return [] if point.node in self.params else self._operand_points(point)
+
+    def _operand_points(self, point: Point) -> list[Point]:
+        node, index, guard = _parts(point)
+        if node.op in (Op.CONST, Op.IOTA):
             return []
         if node.op in ELEMENTWISE:
             return [Point(each, index, guard) for each in node.operands]
@@ -208,11 +221,15 @@ class Lowering:
         return [Point(node.operands[0], OPERAND_INDEX[node.op](node, index), guard)]
 
     def _build(self, point: Point, operands: list[UOp]) -> UOp:
-        node, index, guard = point.node, point.index, point.guard
-        if node in self.params:
-            position = flatten(index, node.shape)
-            guarded = () if guard is None else (guard,)
-            return UOp(Op.LOAD, node.dtype, (self.params[node], position, *guarded))
+        node, index, guard = _parts(point)
+        if node not in self.params:
+            return self._combine(point, operands)
+        position = flatten(index, node.shape)
+        guarded = () if guard is None else (guard,)
+        return UOp(Op.LOAD, node.dtype, (self.params[node], position, *guarded))
+
+    def _combine(self, point: Point, operands: list[UOp]) -> UOp:
+        node, index = point.node, point.index
         if node.op is Op.CONST:
             return node
         if node.op is Op.IOTA:
@@ -236,6 +253,10 @@ class Lowering:
         if not ranges:
             return _fold_of_one(node, operands[0])
         return UOp(Op.REDUCE, node.dtype, (operands[0], *ranges), ReduceAttrs(combine))
+
+
+def _parts(point: Point) -> tuple[UOp, Index, UOp | None]:
+    return point.node, point.index, point.guard
 
 
 def _folds_nothing(node: UOp) -> bool:

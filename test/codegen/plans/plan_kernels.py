@@ -1,0 +1,94 @@
+"""Builds small kernels by hand and runs them through each plan that takes them."""
+
+import numpy as np
+
+from tinytensor.codegen.plan import PLANS
+from tinytensor.dtype import dtypes
+from tinytensor.ops.attrs import Combine, ParamAttrs, ReduceAttrs
+from tinytensor.ops.interpret_indexed import run_kernel
+from tinytensor.ops.interpret_linear import run_linear
+from tinytensor.ops.kernel import Kernel, Param
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp
+from tinytensor.target import CPU_AVX512, CPU_SSE
+
+TARGETS = (CPU_AVX512, CPU_SSE)
+
+
+class KernelBuilder:
+    """Collects params and stores; params are numbered as they are made."""
+
+    def __init__(self, *ranges, index_dtype=dtypes.int32):
+        self.ranges = ranges
+        self.index_dtype = index_dtype
+        self.params = []
+        self.stores = []
+
+    def param(self, dtype, elements, written=False):
+        self.params.append(Param(dtype, elements, written))
+        attrs = ParamAttrs(len(self.params) - 1, elements)
+        return UOp(Op.PARAM, dtype, (), attrs)
+
+    def store(self, index, value, elements, guard=None):
+        target = self.param(value.dtype, elements, written=True)
+        operands = (target, index, value) if guard is None else (target, index, value, guard)
+        self.stores.append(UOp(Op.STORE, dtypes.void, operands))
+
+    def kernel(self):
+        sink = UOp(Op.SINK, dtypes.void, tuple(self.stores))
+        return Kernel("k", sink, self.ranges, tuple(self.params), None, self.index_dtype)
+
+
+def load(param, index, guard=None):
+    operands = (param, index) if guard is None else (param, index, guard)
+    return UOp(Op.LOAD, param.dtype, operands)
+
+
+def fold(combine, x, *ranges):
+    dtype = dtypes.int64 if combine in (Combine.ARGMAX, Combine.ARGMIN) else x.dtype
+    return UOp(Op.REDUCE, dtype, (x, *ranges), ReduceAttrs(combine))
+
+
+def small_integers(param, rng):
+    """Values whose sums are exact in any order, in the storage dtype."""
+    if param.written:
+        return np.zeros(param.elements, param.dtype.storage_numpy)
+    values = rng.integers(-3, 4, param.elements)
+    if param.dtype is dtypes.bfloat16:
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    if param.dtype.kind in ("bool", "uint"):
+        values = np.abs(values)
+    return values.astype(param.dtype.storage_numpy)
+
+
+def arrays_for(kernel, seed=0):
+    rng = np.random.default_rng(seed)
+    return [small_integers(param, rng) for param in kernel.params]
+
+
+def expected(kernel, arrays):
+    """What the INDEXED interpreter makes of the arrays."""
+    results = [each.copy() for each in arrays]
+    run_kernel(kernel, results)
+    return results
+
+
+def lowered(kernel, target):
+    """(plan, its LINEAR form) for each plan that takes the kernel."""
+    for plan in PLANS:
+        facts = plan.facts(kernel, target)
+        if not isinstance(facts, str):
+            yield plan.name, plan.lower(facts, target)
+
+
+def assert_plans_agree(kernel, arrays=None, targets=TARGETS):
+    """Every plan that takes the kernel gives the INDEXED interpreter's bits, on every target."""
+    arrays = arrays_for(kernel) if arrays is None else arrays
+    wanted = expected(kernel, arrays)
+    for target in targets:
+        for name, linear in lowered(kernel, target):
+            results = [each.copy() for each in arrays]
+            run_linear(linear, results)
+            for number, (result, want) in enumerate(zip(results, wanted, strict=True)):
+                message = f"{name} at {target.vector_bytes} bytes, buffer {number}"
+                np.testing.assert_array_equal(result, want, message, strict=True)

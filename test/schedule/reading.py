@@ -1,0 +1,36 @@
+"""Reads what a schedule would be, and what its values should be, from tensors."""
+
+from tinytensor import dtypes
+from tinytensor.config import config
+from tinytensor.ops.interpret import from_storage
+from tinytensor.ops.interpret_tensor import interpret
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import walk
+from tinytensor.realize import to_host
+from tinytensor.schedule.schedule import Options, schedule
+from tinytensor.target import CPU_AVX512
+
+
+def kernels_of(*tensors, fuse=None):
+    """The kernels that would compute some tensors together, in order; nothing runs."""
+    options = Options(config.fuse if fuse is None else fuse, verify=True, stress=False)
+    steps = schedule([each.uop for each in tensors], CPU_AVX512, options)
+    return [step.call.kernel for step in steps]
+
+
+def decisions_of(*tensors, kind=None, fuse=None):
+    """The decisions of that schedule as lines, those of one kind if asked."""
+    found = [each for kernel in kernels_of(*tensors, fuse=fuse) for each in kernel.decisions]
+    kept = [each for each in found if kind in (None, each.kind)]
+    return [f"{each.kind} {each.subject}: {each.reason}" for each in kept]
+
+
+def interpreted(*tensors):
+    """The values by the interpreter of the TENSOR form, which knows no kernels."""
+    roots = [each.uop for each in tensors]
+    leaves = [node for node in walk(roots) if node.op is Op.BUFFER]
+    arrays = {leaf: from_storage(to_host(leaf), leaf.dtype) for leaf in leaves}
+    return interpret(roots, arrays)
+
+
+FLOAT_DTYPES = (dtypes.float16, dtypes.bfloat16, dtypes.float32)

@@ -1,0 +1,353 @@
+"""Turns legal LINEAR form into one self-contained C file: a function, and a door for Python."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable
+
+from tinytensor.codegen.emit import estimate_steps, find_inlined
+from tinytensor.codegen.emit_c_functions import load_function, store_function
+from tinytensor.codegen.emit_c_types import (
+    CKind,
+    CType,
+    declare_loose_vector,
+    declare_vector,
+    storage_type,
+)
+from tinytensor.codegen.emit_c_values import Value, ValueEmitter, convert
+from tinytensor.dtype import dtypes
+from tinytensor.errors import InternalError
+from tinytensor.ops.bounds import bounds_of
+from tinytensor.ops.linear import Linear
+from tinytensor.ops.op import Op
+from tinytensor.ops.program import Program
+from tinytensor.ops.uop import UOp
+from tinytensor.target import Target
+
+INLINED_CHARACTERS = 60  # a longer expression gets a name
+LINE_CHARACTERS = 100
+# Above, other Python threads may run meanwhile; giving them the lock costs 22 ns.
+LONG_RUN_STEPS = 100_000
+VECTOR_NAME = re.compile(r"\b([fiu])(8|16|32|64)x(\d+)(_loose)?\b")
+
+
+def emit_c(linear: Linear, target: Target) -> Program:
+    """Write a kernel as C.
+
+    Takes:  LINEAR form after `legalize` for the same target.
+    Gives:  C with GCC's vector extensions and no headers, for GCC 12 and Clang; without implicit
+            multiply-add (the compiler's flags) it has the bits of the LINEAR form.
+    """
+    emitter = _Emitter(linear, target)
+    kernel = emitter.kernel()
+    functions = [function.text for function in emitter.values.functions.values()]
+    door = python_door(linear, estimate_steps(linear.statements) > LONG_RUN_STEPS)
+    body = "\n\n".join([*functions, kernel, door])
+    source = "\n".join([*_declare_vectors(body, target, linear.name), body, ""])
+    return Program(
+        name=linear.name,
+        source=source,
+        params=len(linear.params),
+        workspace_bytes=linear.workspace_bytes,
+        libraries=tuple(sorted(emitter.values.libraries)),
+    )
+
+
+def _declare_vectors(body: str, target: Target, name: str) -> list[str]:
+    """Declare the vector types that a text names."""
+    kinds: dict[str, CKind] = {"f": "f", "i": "i", "u": "u"}
+    declarations = set()
+    for kind, bits, lanes, loose in VECTOR_NAME.findall(body):
+        ctype = CType(kinds[kind], int(bits), int(lanes))
+        if ctype.nbytes > target.vector_bytes or ctype.lanes & (ctype.lanes - 1):
+            raise InternalError(
+                f"emit c: {name}: no register holds this vector: {ctype.short}; it must have a "
+                f"power of two of lanes and at most {target.vector_bytes} bytes."
+            )
+        declarations.add(declare_loose_vector(ctype) if loose else declare_vector(ctype))
+    lines = sorted(declarations)
+    if "INLINE " in body:
+        lines.append("#define INLINE static inline __attribute__((always_inline))")
+    return [*lines, ""] if lines else []
+
+
+class _Emitter:
+    """Walks the statements; knows what each node in sight is called."""
+
+    def __init__(self, linear: Linear, target: Target) -> None:
+        self.linear = linear
+        self.values = ValueEmitter(target)
+        self.lines: list[str] = []
+        self.scopes: list[dict[UOp, Value]] = [{}]
+        self.inlined = find_inlined(linear.statements)
+        self.counts = dict.fromkeys("virw", 0)
+
+    def kernel(self) -> str:
+        """Write the function."""
+        for position, node in enumerate(self.linear.statements):
+            if node.op in STATEMENTS:
+                STATEMENTS[node.op](self, node)
+                continue
+            value = self.value(node)
+            is_inlined = position in self.inlined and len(value.text) <= INLINED_CHARACTERS
+            if is_inlined or node.op in NAMELESS or self.has_name(node, value):
+                self.bind(node, value)
+            else:
+                self.declare(node, value)
+        head = f"static __attribute__((noinline)) void {self.linear.name}({self.params()})"
+        return "\n".join([head, "{", *self.lines, "}"])
+
+    def has_name(self, node: UOp, value: Value) -> bool:
+        """Whether a load filled a variable, which is its name."""
+        return node.op is Op.LOAD and value.text.isidentifier()
+
+    def params(self) -> str:
+        """Write the params: written ones overlap no other, so `restrict` holds for all."""
+        texts = []
+        for number, param in enumerate(self.linear.params):
+            const = "" if param.written else "const "
+            texts.append(f"{const}{storage_type(param.dtype).name} *restrict p{number}")
+        if self.linear.workspace_bytes:
+            texts.append("unsigned char *restrict workspace")
+        return "\n    " + ",\n    ".join(texts) if texts else "void"
+
+    def value(self, node: UOp) -> Value:
+        """Write a value that is one expression."""
+        operands = [self.find(each) for each in node.operands]
+        if node.op is Op.LOAD:
+            return self.load(node, *operands)
+        if node.op is Op.READ:
+            return operands[0]
+        if node.op is Op.PARAM:
+            return Value(f"p{node.attrs.number}", storage_type(node.dtype))
+        return self.values.emit(node, operands)
+
+    def find(self, node: UOp) -> Value:
+        """Return what a node in sight is called."""
+        return next(scope[node] for scope in reversed(self.scopes) if node in scope)
+
+    def bind(self, node: UOp, value: Value) -> None:
+        """Let a node be known by an expression from here to the end of its block."""
+        self.scopes[-1][node] = value
+
+    def name(self, letter: str) -> str:
+        """Return a fresh name."""
+        self.counts[letter] += 1
+        return f"{letter}{self.counts[letter] - 1}"
+
+    def line(self, text: str) -> None:
+        """Append a line at the current depth, broken where it is long."""
+        self.lines += wrap(text, "    " * len(self.scopes))
+
+    def declare(self, node: UOp, value: Value, letter: str = "v") -> Value:
+        """Give a value a name."""
+        named = Value(self.name(letter), value.ctype)
+        self.line(f"{value.ctype.name} {named.text} = {value.text};")
+        self.bind(node, named)
+        return named
+
+    def open_block(self, head: str) -> None:
+        """Write the line that opens a block, and go inside."""
+        self.line(f"{head} {{")
+        self.scopes.append({})
+
+    def close_block(self) -> None:
+        """Leave the innermost block."""
+        self.scopes.pop()
+
+    # Memory.
+    def load(self, node: UOp, buffer: Value, index: Value, guard: Value | None = None) -> Value:
+        """Write a load; one that is partial or guarded fills a variable of zeros first."""
+        memory = storage_type(node.dtype)
+        if memory.lanes == 1:
+            text = f"{buffer.text}[{index.text}]"
+            loaded = Value(text, memory)
+            if guard is not None:
+                loaded = Value(f"{guard.operand} ? {text} : 0", memory, is_atom=False)
+        elif guard is None and node.attrs.valid == memory.lanes:
+            address = Value(_address(buffer, index), memory)
+            loaded = self.values.call(load_function(memory), (address,), memory)
+        else:
+            loaded = self.fill(node, memory, _address(buffer, index), guard)
+        if node.dtype.scalar is not dtypes.bool:
+            return loaded
+        return self.truth(loaded)
+
+    def fill(self, node: UOp, memory: CType, address: str, guard: Value | None) -> Value:
+        """Copy the valid lanes into a variable of zeros, if the guard holds."""
+        name = self.name("v")
+        self.line(f"{memory.name} {name} = {{0}};")
+        condition = "" if guard is None else f"if ({guard.text}) "
+        nbytes = node.attrs.valid * memory.bits // 8
+        self.line(f"{condition}__builtin_memcpy(&{name}, {address}, {nbytes});")
+        return Value(name, memory)
+
+    def truth(self, x: Value) -> Value:
+        """Read stored bytes as bools: any byte but 0 is true."""
+        if x.ctype.lanes == 1:
+            return Value(f"{x.operand} != 0", CType("b", 8), is_atom=False)
+        ctype = x.ctype.of_kind("i")
+        return Value(f"({ctype.name})({x.operand} != 0)", ctype)
+
+    def stored(self, node: UOp, value: Value) -> Value:
+        """Return a value as memory holds it: of a mask, bytes 0 and 1."""
+        memory = storage_type(node.operands[2].dtype)
+        if node.operands[2].dtype.scalar is not dtypes.bool or memory.lanes == 1:
+            return value
+        narrow = convert(value, memory.of_kind("i"))
+        return Value(f"({memory.name})({narrow.operand} & 1)", memory)
+
+
+def wrap(text: str, indent: str) -> list[str]:
+    """Break a line of C where it is too long."""
+    return textwrap.wrap(
+        text,
+        LINE_CHARACTERS,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _address(buffer: Value, index: Value) -> str:
+    return f"{buffer.text} + {index.operand}"
+
+
+# Statements.
+def _loop(e: _Emitter, node: UOp) -> None:
+    begin, end = (e.find(each) for each in node.operands)
+    step, unroll = node.attrs.step, node.attrs.unroll
+    if unroll > 1:
+        e.line(f"#pragma GCC unroll {unroll}")
+    overflows = int(bounds_of(node.operands[1])[1]) + step > node.dtype.max
+    ctype = CType("i", 64) if overflows else storage_type(node.dtype)
+    name = e.name("i")
+    advance = f"{name}++" if step == 1 else f"{name} += {step}"
+    limit = f"{name} < {end.operand}"
+    e.open_block(f"for ({ctype.name} {name} = {begin.text}; {limit}; {advance})")
+    e.scopes[-2][node] = Value(name, ctype)
+
+
+def _close(e: _Emitter, node: UOp) -> None:
+    e.close_block()
+    e.line("}")
+
+
+def _if(e: _Emitter, node: UOp) -> None:
+    cond = e.find(node.operands[0])
+    e.bind(node, cond)
+    e.open_block(f"if ({cond.text})")
+
+
+def _else(e: _Emitter, node: UOp) -> None:
+    e.close_block()
+    e.open_block("} else")
+
+
+def _register(e: _Emitter, node: UOp) -> None:
+    register = Value(e.name("r"), e.values.type_of(node.dtype))
+    e.line(f"{register.ctype.name} {register.text};")
+    e.bind(node, register)
+
+
+def _write(e: _Emitter, node: UOp) -> None:
+    register, value = (e.find(each) for each in node.operands)
+    if value.ctype != register.ctype and register.ctype.lanes > 1:
+        value = convert(value, register.ctype)
+    e.line(f"{register.text} = {value.text};")
+
+
+def _store(e: _Emitter, node: UOp) -> None:
+    buffer, index, value, *guards = (e.find(each) for each in node.operands)
+    condition = f"if ({guards[0].text}) " if guards else ""
+    stored = e.stored(node, value)
+    lanes, valid = stored.ctype.lanes, node.attrs.valid
+    if lanes == 1:
+        e.line(f"{condition}{buffer.text}[{index.text}] = {stored.text};")
+    elif valid == lanes:
+        address = Value(_address(buffer, index), stored.ctype)
+        call = e.values.call(store_function(stored.ctype), (address, stored), stored.ctype)
+        e.line(f"{condition}{call.text};")
+    else:
+        name = e.name("v")
+        e.line(f"{stored.ctype.name} {name} = {stored.text};")
+        nbytes = valid * stored.ctype.bits // 8
+        e.line(f"{condition}__builtin_memcpy({_address(buffer, index)}, &{name}, {nbytes});")
+
+
+def _workspace(e: _Emitter, node: UOp) -> None:
+    region = Value(e.name("w"), storage_type(node.dtype))
+    element = region.ctype.name
+    start = f"({element} *)(workspace + {node.attrs.offset_bytes})"
+    e.line(f"{element} *restrict {region.text} = {start};")
+    e.bind(node, region)
+
+
+def _prefetch(e: _Emitter, node: UOp) -> None:
+    buffer, index = (e.find(each) for each in node.operands)
+    e.line(f"__builtin_prefetch({_address(buffer, index)});")
+
+
+STATEMENTS: dict[Op, Callable[[_Emitter, UOp], None]] = {
+    Op.LOOP: _loop,
+    Op.ENDLOOP: _close,
+    Op.IF: _if,
+    Op.ELSE: _else,
+    Op.ENDIF: _close,
+    Op.REGISTER: _register,
+    Op.WRITE: _write,
+    Op.STORE: _store,
+    Op.WORKSPACE: _workspace,
+    Op.PREFETCH: _prefetch,
+}
+NAMELESS = (Op.CONST, Op.PARAM)
+
+
+RELEASE_LOCK = """\
+extern void *PyEval_SaveThread(void);
+extern void PyEval_RestoreThread(void *);
+"""
+
+
+def python_door(linear: Linear, is_long: bool) -> str:
+    """Write what Python calls: it takes addresses as ints, runs the kernel and returns None."""
+    name = linear.name
+    count = len(linear.params) + (linear.workspace_bytes > 0)
+    pointers = "\n".join(
+        f"    void *a{each} = PyLong_AsVoidPtr(arguments[{each}]);" for each in range(count)
+    )
+    unlock = ""
+    call = f"{name}({', '.join(f'a{each}' for each in range(count))});"
+    if is_long:
+        unlock = RELEASE_LOCK
+        call = f"void *thread = PyEval_SaveThread();\n    {call}\n    PyEval_RestoreThread(thread);"
+    return f"""\
+typedef struct _object PyObject;
+extern PyObject _Py_NoneStruct, *PyExc_TypeError;
+extern PyObject *PyErr_Occurred(void);
+extern void *PyLong_AsVoidPtr(PyObject *);
+extern void PyErr_SetString(PyObject *, const char *);
+extern void Py_IncRef(PyObject *);
+{unlock}
+static PyObject *{name}_call(PyObject *self, PyObject *const *arguments, long count)
+{{
+    if (count != {count}) {{
+        PyErr_SetString(PyExc_TypeError, "{name}: wrong number of addresses; takes {count}.");
+        return 0;
+    }}
+{pointers}
+    if (PyErr_Occurred())
+        return 0;
+    {call}
+    Py_IncRef(&_Py_NoneStruct);
+    return &_Py_NoneStruct;
+}}
+
+struct {{
+    const char *name;
+    void *function;
+    int flags;
+    const char *doc;
+}} {name}_method = {{"{name}", {name}_call, 0x80, 0}};"""

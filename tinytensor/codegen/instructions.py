@@ -1,0 +1,185 @@
+"""The instructions of C targets: which function C calls for a node, and what the machine has.
+
+Each row means its op on its dtypes. Where a target lacks the features, or the compiler is not GCC,
+the same function is a loop over lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinytensor.codegen.emit_c_types import CType, storage_type
+from tinytensor.dtype import DType, dtypes
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp
+from tinytensor.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction: `template` is the C expression of it, over x, y and z.
+
+    It means `op` with that result and those operands. `every_compiler`: the template is not GCC's
+    own, so no loop stands in for it.
+    """
+
+    op: Op
+    result: DType
+    operands: tuple[DType, ...]
+    features: frozenset[str]
+    template: str
+    every_compiler: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A C function that a node calls: its name, its text, and the library its loop needs."""
+
+    name: str
+    text: str
+    libraries: tuple[str, ...] = ()
+
+
+ALL = {16: "(unsigned short)-1", 8: "(unsigned char)-1"}  # a mask register with every lane set
+CURRENT_ROUNDING = 4
+FLOOR_MODE = 9  # toward minus infinity, without the inexact flag
+TRUNC_MODE = 11
+F32, F64, F16 = dtypes.float32, dtypes.float64, dtypes.float16
+AVX512, AVX2, NONE = frozenset({"avx512"}), frozenset({"avx2"}), frozenset[str]()
+FMA, F16C = frozenset({"fma"}), frozenset({"f16c"})
+
+
+def _float_rows(dtype: DType, word: str) -> list[Instruction]:
+    """Rows of FMA, SQRT, FLOOR and TRUNC for registers of 64, 32 and 16 bytes."""
+    rows = []
+    for nbytes, size, features in ((64, "512", AVX512), (32, "256", AVX2), (16, "", AVX2)):
+        vector = dtype.vector(nbytes // dtype.itemsize)
+        wide = nbytes == 64
+        tail = f", {ALL[vector.lanes]}, {CURRENT_ROUNDING}" if wide else ""
+        masked = "_mask" if wide else ""
+        kept = "x, " if wide else ""
+        rows.append(
+            Instruction(
+                *(Op.FMA, vector, (vector,) * 3, features | FMA),
+                f"__builtin_ia32_vfmadd{word}{size}{masked}(x, y, z{tail})",
+            )
+        )
+        square_root = f"__builtin_ia32_sqrt{word}{size}{masked}({kept}x{tail})"
+        rows.append(Instruction(Op.SQRT, vector, (vector,), features, square_root))
+        for op, mode in ((Op.FLOOR, FLOOR_MODE), (Op.TRUNC, TRUNC_MODE)):
+            name = f"rndscale{word}_mask" if wide else f"round{word}{size}"
+            rest = f", x{tail}" if wide else ""
+            template = f"__builtin_ia32_{name}(x, {mode}{rest})"
+            rows.append(Instruction(op, vector, (vector,), features, template))
+    return rows
+
+
+def _half_row(lanes: int, widening: str, narrowing: str) -> list[Instruction]:
+    half, wide = F16.vector(lanes), F32.vector(lanes)
+    features = F16C | AVX512 if lanes == 16 else F16C
+    return [
+        Instruction(Op.CAST, wide, (half,), features, widening, every_compiler=True),
+        Instruction(Op.CAST, half, (wide,), features, narrowing, every_compiler=True),
+    ]
+
+
+HALF_ROWS = (
+    *_half_row(
+        1,
+        "__builtin_ia32_vcvtph2ps((i16x8){x})[0]",
+        "__builtin_ia32_vcvtps2ph((f32x4){x}, 0)[0]",
+    ),
+    *_half_row(
+        4,
+        "__builtin_ia32_vcvtph2ps((i16x8)__builtin_shufflevector(x, x, 0, 1, 2, 3, 0, 1, 2, 3))",
+        "__builtin_shufflevector((u16x8)__builtin_ia32_vcvtps2ph(x, 0),"
+        " (u16x8)__builtin_ia32_vcvtps2ph(x, 0), 0, 1, 2, 3)",
+    ),
+    *_half_row(
+        8,
+        "__builtin_ia32_vcvtph2ps256((i16x8)x)",
+        "(u16x8)__builtin_ia32_vcvtps2ph256(x, 0)",
+    ),
+    *_half_row(
+        16,
+        f"__builtin_ia32_vcvtph2ps512_mask((i16x16)x, (f32x16){{0}}, {ALL[16]}, 4)",
+        f"(u16x16)__builtin_ia32_vcvtps2ph512_mask(x, 0, (i16x16){{0}}, {ALL[16]})",
+    ),
+)
+INSTRUCTIONS = {
+    (row.op, row.result, row.operands): row
+    for row in (*_float_rows(F32, "ps"), *_float_rows(F64, "pd"), *HALF_ROWS)
+}
+# What one lane is: of GCC's builtins, each is one instruction where the target has it.
+LANE_FUNCTIONS = {
+    Op.FMA: ("fma", FMA),
+    Op.SQRT: ("sqrt", NONE),
+    Op.FLOOR: ("floor", AVX2),
+    Op.TRUNC: ("trunc", AVX2),
+}
+LIBM = ("-lm",)
+
+
+def find_instruction(node: UOp, target: Target) -> Instruction | None:
+    """Return the target's row for a node, if it has one."""
+    operands = tuple(each.dtype for each in node.operands)
+    row = INSTRUCTIONS.get((node.op, node.dtype, operands))
+    return row if row is not None and row.features <= target.features else None
+
+
+def function_of(node: UOp, target: Target) -> Function | None:
+    """Return the function that a node calls; None when C has an operator for it."""
+    if node.op in LANE_FUNCTIONS:
+        return _float_function(node, target)
+    if node.op is Op.CAST and F16 in (node.dtype.scalar, node.operands[0].dtype.scalar):
+        return _half_function(node, target)
+    return None
+
+
+def _float_function(node: UOp, target: Target) -> Function:
+    builtin, features = LANE_FUNCTIONS[node.op]
+    ctype = storage_type(node.dtype)
+    lane = f"__builtin_{builtin}{'f' if ctype.bits == 32 else ''}"
+    name = f"{builtin}_{ctype.short}"
+    letters = "xyz"[: len(node.operands)]
+    libraries = () if features <= target.features else LIBM
+    if ctype.lanes == 1:
+        call = f"{lane}({', '.join(letters)})"
+        return Function(name, _define(name, ctype, node, f"    return {call};"), libraries)
+    by_lane = f"{lane}({', '.join(f'{each}[i]' for each in letters)})"
+    body = _loop_over_lanes(ctype, by_lane)
+    row = find_instruction(node, target)
+    if row is not None:
+        body = f"#if defined(__clang__)\n{body}\n#else\n    return {row.template};\n#endif"
+    return Function(name, _define(name, ctype, node, body), libraries)
+
+
+def _half_function(node: UOp, target: Target) -> Function:
+    """Convert by the target's row; lane counts without one go through the scalar's function."""
+    ctype = storage_type(node.dtype)
+    word = "widen_f16" if node.dtype.scalar is F32 else "narrow_f16"
+    name = f"{word}x{ctype.lanes}" if ctype.lanes > 1 else word
+    row = find_instruction(node, target)
+    if row is not None:
+        return Function(name, _define(name, ctype, node, f"    return {row.template};"))
+    x = node.operands[0]
+    scalar = INSTRUCTIONS[Op.CAST, node.dtype.scalar, (x.dtype.scalar,)]
+    by_lane = scalar.template.replace("{x}", "{x[i]}")
+    return Function(name, _define(name, ctype, node, _loop_over_lanes(ctype, by_lane)))
+
+
+def _define(name: str, result: CType, node: UOp, body: str) -> str:
+    params = ", ".join(
+        f"{storage_type(each.dtype).name} {letter}"
+        for each, letter in zip(node.operands, "xyz", strict=False)
+    )
+    return f"INLINE {result.name} {name}({params})\n{{\n{body}\n}}"
+
+
+def _loop_over_lanes(result: CType, by_lane: str) -> str:
+    return (
+        f"    {result.name} out;\n"
+        f"    for (int i = 0; i < {result.lanes}; i++)\n"
+        f"        out[i] = {by_lane};\n"
+        "    return out;"
+    )

@@ -1,0 +1,146 @@
+"""Turns LINEAR form with any thread-level op into LINEAR form with only the ops that C has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tinytensor.codegen.legalize_casts import legalize_cast
+from tinytensor.codegen.legalize_floats import (
+    legalize_arithmetic,
+    legalize_compare,
+    legalize_function,
+    legalize_maximum,
+    legalize_modulo,
+    legalize_negation,
+)
+from tinytensor.codegen.legalize_integers import (
+    divide_toward_floor,
+    legalize_bits,
+    shift_left,
+    shift_right,
+)
+from tinytensor.ops.linear import Linear, is_pure
+from tinytensor.ops.op import COMPARE, Op
+from tinytensor.ops.uop import UOp
+from tinytensor.target import Target
+
+Rule = Callable[[UOp, Target], UOp]
+
+# A rule returns the node itself when it is legal already. An op without a row is always legal.
+RULES: dict[Op, Rule] = {
+    **dict.fromkeys((Op.ADD, Op.SUB, Op.MUL), legalize_arithmetic),
+    **dict.fromkeys((Op.DIV, Op.SQRT, Op.FLOOR, Op.TRUNC), legalize_arithmetic),
+    **dict.fromkeys((Op.MAX, Op.MIN), legalize_maximum),
+    **dict.fromkeys((Op.EXP, Op.LOG, Op.SIN, Op.COS, Op.TANH, Op.ERF), legalize_function),
+    **dict.fromkeys(COMPARE, legalize_compare),
+    **dict.fromkeys((Op.AND, Op.OR, Op.XOR), legalize_bits),
+    Op.NEG: legalize_negation,
+    Op.FLOORDIV: divide_toward_floor,
+    Op.MOD: legalize_modulo,
+    Op.SHL: shift_left,
+    Op.SHR: shift_right,
+    Op.CAST: legalize_cast,
+}
+
+
+def legalize(linear: Linear, target: Target) -> Linear:
+    """Replace what C lacks by arithmetic that it has; the value of every node is kept.
+
+    Takes:  LINEAR form as plans write it.
+    Gives:  LINEAR form without FLOORDIV, MOD, MAX, MIN and functions; halves are only moved,
+            selected and cast to and from float32; bool has AND OR XOR and WHERE alone; shifts stay
+            inside their width, casts of floats to integers inside the integer's range.
+    Placed: after the plan, before emission. On its own output it changes nothing.
+    """
+    legalizer = _Legalizer(target)
+    placement = _Placement()
+    for node in linear.statements:
+        placement.add(legalizer.legal(node))
+    statements = _drop_unused(placement.statements)
+    return Linear(linear.name, linear.params, statements, linear.workspace_bytes)
+
+
+class _Legalizer:
+    """Applies the rules to a node, its operands, and whatever the rules produce."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._legal: dict[UOp, UOp] = {}
+        self._results: dict[UOp, UOp] = {}
+
+    def legal(self, root: UOp) -> UOp:
+        """Return the node that replaces this one. Iterative: depth does not matter."""
+        pending = [root]
+        while pending:
+            node = pending[-1]
+            waits_for = self._advance(node) if node not in self._legal else []
+            pending.extend(waits_for)
+            if not waits_for:
+                pending.pop()
+        return self._legal[root]
+
+    def _advance(self, node: UOp) -> list[UOp]:
+        """Settle a node, or name the nodes that must be settled before."""
+        waits_for = [each for each in node.operands if each not in self._legal]
+        if waits_for:
+            return waits_for
+        rebuilt = node.replace(tuple([self._legal[each] for each in node.operands]))
+        result = self._result(rebuilt)
+        if result is rebuilt:
+            self._legal[rebuilt] = rebuilt
+        elif result not in self._legal:
+            return [result]
+        self._legal[node] = self._legal[result]
+        return []
+
+    def _result(self, node: UOp) -> UOp:
+        if node not in self._results:
+            rule = RULES.get(node.op)
+            self._results[node] = node if rule is None else rule(node, self.target)
+        return self._results[node]
+
+
+class _Placement:
+    """Collects statements again: a pure value stands where it is first needed in its block."""
+
+    def __init__(self) -> None:
+        self.statements: list[UOp] = []
+        self._scopes: list[set[UOp]] = [set()]
+
+    def add(self, node: UOp) -> None:
+        """Append a statement after the values it needs, and follow its blocks."""
+        if node.op in (Op.ENDLOOP, Op.ENDIF, Op.ELSE):
+            self._scopes.pop()
+        self._place(node)
+        if node.op in (Op.LOOP, Op.IF, Op.ELSE):
+            self._scopes.append(set())
+
+    def _place(self, root: UOp) -> None:
+        pending = [root]
+        while pending:
+            node = pending[-1]
+            missing = [] if self._is_visible(node) else self._missing(node)
+            pending.extend(missing)
+            if missing:
+                continue
+            pending.pop()
+            if not self._is_visible(node):
+                self.statements.append(node)
+                self._scopes[-1].add(node)
+
+    def _missing(self, node: UOp) -> list[UOp]:
+        return [each for each in node.operands if not self._is_visible(each)]
+
+    def _is_visible(self, node: UOp) -> bool:
+        return any(node in scope for scope in self._scopes)
+
+
+def _drop_unused(statements: list[UOp]) -> tuple[UOp, ...]:
+    """Leave out the values that no later statement reads."""
+    read: set[UOp] = set()
+    kept: list[UOp] = []
+    for node in reversed(statements):
+        if node in read or not is_pure(node):
+            kept.append(node)
+            read.update(node.operands)
+    return tuple(reversed(kept))

@@ -1,0 +1,119 @@
+"""Turns float arithmetic that C lacks into ops it has: halves, extrema, remainders, functions."""
+
+from __future__ import annotations
+
+from tinytensor.codegen.builder import splat
+from tinytensor.codegen.functions import expand
+from tinytensor.codegen.legalize_casts import constant_of, widen
+from tinytensor.codegen.legalize_integers import (
+    compare_bools,
+    larger,
+    legalize_bool,
+    modulo_toward_floor,
+)
+from tinytensor.dtype import dtypes
+from tinytensor.ops.attrs import CallAttrs
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, bitcast, cast, compare, const, operand, where
+from tinytensor.target import Target
+
+UNSIGNED = {32: dtypes.uint32, 64: dtypes.uint64}
+
+
+def legalize_arithmetic(node: UOp, target: Target) -> UOp:
+    """Widen halves and rewrite bools; other types stay."""
+    if node.dtype.scalar is dtypes.bool:
+        return legalize_bool(node)
+    return _in_float32(node) if node.dtype.is_half else node
+
+
+def _in_float32(node: UOp) -> UOp:
+    """half op  ->  CAST(op on float32).  Always legal: it is what the op means."""
+    operands = tuple(widen(each) for each in node.operands)
+    wide = UOp(node.op, operands[0].dtype, operands, node.attrs)
+    return cast(wide, node.dtype)
+
+
+def legalize_compare(node: UOp, target: Target) -> UOp:
+    """Compare halves as float32 and bools by their bits.  Always legal: widening is exact."""
+    x, y = node.operands
+    if x.dtype.scalar is dtypes.bool:
+        return compare_bools(node)
+    return compare(node.op, widen(x), widen(y)) if x.dtype.is_half else node
+
+
+def legalize_negation(node: UOp, target: Target) -> UOp:
+    """Flip the sign bit of a half, without widening.  Always legal: so does -x."""
+    x = node.operands[0]
+    if node.dtype.scalar is dtypes.bool:
+        return legalize_bool(node)
+    if not node.dtype.is_half:
+        return node
+    return bitcast(bitcast(x, dtypes.uint16) ^ 0x8000, node.dtype.scalar)
+
+
+def legalize_maximum(node: UOp, target: Target) -> UOp:
+    """MAX(x, y)  ->  the larger; of two equal zeros the positive one; x where x is NaN, else y.
+
+    Always legal: a comparison with NaN is false, and equal numbers have equal bits unless they are
+    zeros, of which AND (MIN: OR) of the bits takes the right sign.
+    """
+    x, y = node.operands
+    if node.dtype.scalar is dtypes.bool:
+        return legalize_bool(node)
+    if not node.dtype.is_float:
+        return larger(node)
+    if node.dtype.is_half:
+        return _in_float32(node)
+    if _is_plain_bound(node.op, y):
+        return where(x <= y if node.op is Op.MAX else y <= x, y, x)
+    bits = UNSIGNED[node.dtype.bits]
+    pair = bitcast(x, bits), bitcast(y, bits)
+    merged = pair[0] & pair[1] if node.op is Op.MAX else pair[0] | pair[1]
+    is_beyond = y < x if node.op is Op.MAX else x < y
+    chosen = where(is_beyond | compare(Op.NE, x, x), x, y)
+    return where(compare(Op.EQ, x, y), bitcast(merged, node.dtype.scalar), chosen)
+
+
+def _is_plain_bound(op: Op, y: UOp) -> bool:
+    """Whether y is a constant that one comparison gets right: no NaN, no zero that may lose."""
+    constant = constant_of(y)
+    if constant is None or constant.value != constant.value:
+        return False
+    losing_zero = const(y.dtype.scalar, -0.0 if op is Op.MAX else 0.0)
+    return constant is not losing_zero
+
+
+def legalize_modulo(node: UOp, target: Target) -> UOp:
+    """x % y  ->  fmod(x, y), plus y where the signs differ and a rest remains.
+
+    Always legal for floats: fmod is exact, so only the addition rounds, as MOD says.
+    """
+    x, y = node.operands
+    if node.dtype.scalar is dtypes.bool:
+        return legalize_bool(node)
+    if not node.dtype.is_float:
+        return modulo_toward_floor(node)
+    if node.dtype.is_half:
+        return _in_float32(node)
+    rest = _call("fmod", x, y)
+    zero = operand(x, 0.0)
+    carries = compare(Op.NE, rest, zero) & ((rest < zero) ^ (y < zero))
+    return where(carries, rest + y, rest)
+
+
+def legalize_function(node: UOp, target: Target) -> UOp:
+    """Write a function as polynomials in float32, and as a call of the C library in float64."""
+    x = node.operands[0]
+    if node.dtype.is_half:
+        return _in_float32(node)
+    if node.dtype.scalar is dtypes.float32:
+        return expand(node)
+    return _call(node.op.name.lower(), x)
+
+
+def _call(function: str, *operands: UOp) -> UOp:
+    """Call a function of the C library in every lane."""
+    dtype = operands[0].dtype
+    always = splat(const(dtypes.bool, True), dtype.lanes)
+    return UOp(Op.CALL, dtype, (always, *operands), CallAttrs(function))

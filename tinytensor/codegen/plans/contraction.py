@@ -1,0 +1,258 @@
+"""Turns a contraction into register tiles of multiply-adds over panels packed in cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from tinytensor.codegen.builder import Builder, fma, splat
+from tinytensor.codegen.plans.epilogue import Epilogue, RegisterTile
+from tinytensor.codegen.plans.flatten import FlatContraction, flatten, is_symmetric
+from tinytensor.codegen.plans.packing import Packing, Tile, direct_tile, is_direct, pack
+from tinytensor.codegen.plans.tiling_cpu import (
+    Block,
+    Tiling,
+    blocks,
+    choose_tiling,
+    fixed_block,
+    steps,
+)
+from tinytensor.codegen.vectorize import guard_of, stride_of, widest_itemsize
+from tinytensor.dtype import DType, dtypes
+from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.linear import Linear
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, binary, walk
+from tinytensor.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class ContractionFacts:
+    """What the plan found: the kernel, and its contraction with one m, n and k range."""
+
+    kernel: Kernel
+    flat: FlatContraction
+
+    @property
+    def accumulate(self) -> DType:
+        """The dtype in which products are summed."""
+        return self.flat.total.dtype
+
+    @property
+    def widest_itemsize(self) -> int:
+        """Bytes of the widest value computed before, in or after the sum."""
+        stored = [store.operands[2] for store in self.flat.stores]
+        values = [self.flat.a, self.flat.b, self.flat.total, *stored]
+        return widest_itemsize(values, self.kernel.index_dtype)
+
+
+def facts(kernel: Kernel, target: Target) -> ContractionFacts | str:
+    """Return what the plan needs to know, or why it does not take the kernel."""
+    contraction = kernel.contraction
+    if contraction is None:
+        return "the kernel holds no contraction."
+    dtype = contraction.node.dtype
+    if dtype.is_half or dtype is dtypes.bool:
+        return f"the sum is kept in {dtype.name}; a register tile sums float32, float64, integers."
+    folds = [node for node in walk((kernel.sink,)) if node.op in (Op.REDUCE, Op.CONTRACT)]
+    if len(folds) > 1:
+        return f"the kernel folds {len(folds)} times; a register tile holds one sum."
+    for name, ranges in (("m", contraction.m), ("n", contraction.n)):
+        if all(each.extent == 1 for each in ranges):
+            return f"the product has no {name} range: a matrix-vector product, which has no tile."
+    return ContractionFacts(kernel, flatten(kernel))
+
+
+def lower(facts: ContractionFacts, target: Target, tiling: Tiling | None = None) -> Linear:
+    """Emit the loop nest over cache blocks and register tiles.
+
+    Takes:  a kernel with one contraction; operands and stores are any elementwise expressions.
+    Gives:  LINEAR form; what surrounds the sum is emitted from the graph.
+    """
+    if tiling is None:
+        flat = facts.flat
+        tiling = choose_tiling(flat.n.extent, flat.k.extent, facts.widest_itemsize, target)
+    return _Lowering(facts, target, tiling).emit()
+
+
+class _Lowering:
+    """Emits one kernel. m runs down the register tile's rows, n along its vectors' lanes."""
+
+    def __init__(self, facts: ContractionFacts, target: Target, tiling: Tiling) -> None:
+        kernel = facts.kernel
+        self.flat = facts.flat
+        self.accumulate = facts.accumulate
+        self.target = target
+        self.tiling = tiling
+        self.mirrors = is_symmetric(facts.flat) and tiling.gains_by_mirroring(facts.flat.n.extent)
+        self.builder = Builder(kernel.name, kernel.params, kernel.index_dtype)
+        self.epilogue = Epilogue(self.builder, facts.flat, tiling, self.mirrors)
+        self.packed_a = self._workspace_of_a()
+        self.packed_b = self._workspace_of_b()
+        self.store_of_sums = self._find_store_of_sums()
+        self.partial_sums = self._workspace_of_partial_sums()
+
+    def emit(self) -> Linear:
+        with ExitStack() as loops:
+            outer = self.flat.outer
+            open_loop = self.builder.loop
+            self._emit_product({r: loops.enter_context(open_loop(0, r.extent)) for r in outer})
+        return self.builder.finish()
+
+    def _emit_product(self, places: Mapping[UOp, UOp]) -> None:
+        b, flat, tiling = self.builder, self.flat, self.tiling
+        for n_block in blocks(b, flat.n.extent, tiling.block_n):
+            for k_block in blocks(b, flat.k.extent, tiling.block_k):
+                panel = self._panel_of_b(places, n_block, k_block)
+                for row, rows in self._rows(n_block):
+                    strip = self._strip_of_a(places, fixed_block(row, rows), k_block)
+                    for column, columns in self._columns(n_block, row):
+                        offset = column - n_block.begin
+                        tile = self._register_tile(places, row, rows, column, columns)
+                        self._multiply(strip, panel.at(0, offset), tile, k_block)
+                        self._finish(tile, self._resting_place(tile, offset), k_block)
+
+    def _rows(self, n_block: Block) -> Iterator[tuple[UOp, int]]:
+        """Walk the tiles' rows: all of m, or down to the diagonal when tiles are mirrored."""
+        b, rows = self.builder, self.tiling.rows
+        if self.mirrors:
+            return steps(b, n_block, rows, begin=b.index(0))
+        return steps(b, fixed_block(b.index(0), self.flat.m.extent), rows)
+
+    def _columns(self, n_block: Block, row: UOp) -> Iterator[tuple[UOp, int]]:
+        """Walk the tiles' columns: all of the block, or from the diagonal on."""
+        columns = self.tiling.columns
+        if not self.mirrors:
+            return steps(self.builder, n_block, columns)
+        diagonal = row - binary(Op.TRUNCMOD, row, columns)
+        begin = self.builder.value(binary(Op.MAX, n_block.begin, diagonal))
+        return steps(self.builder, n_block, columns, begin)
+
+    # Operands.
+    def _workspace_of_a(self) -> UOp | None:
+        """Scratch for a strip of a as [m][k], unless its elements are read one by one in place."""
+        if is_direct(self.flat.a, self.accumulate, (self.flat.m, self.flat.k)):
+            return None
+        return self.builder.workspace(self.accumulate, self.tiling.rows * self._strip_pitch)
+
+    @property
+    def _strip_pitch(self) -> int:
+        """Elements from one row of a packed strip to the next: not a multiple of a cache way."""
+        return self.tiling.block_k + self.tiling.lanes
+
+    def _strip_of_a(self, places: Mapping[UOp, UOp], rows: Block, k_block: Block) -> Tile:
+        b, flat = self.builder, self.flat
+        if self.packed_a is None:
+            here = {**places, flat.m: rows.begin, flat.k: k_block.begin}
+            return direct_tile(b, flat.a, here, flat.m, flat.k)
+        tile = Tile(self.packed_a, b.index(0), self._strip_pitch, 1)
+        packing = Packing(flat.a, places, flat.k, flat.m, self.accumulate, self.tiling.lanes)
+        pack(b, packing, k_block, rows, tile)
+        return tile
+
+    def _workspace_of_b(self) -> UOp | None:
+        """Scratch for a panel of b as [n / lanes][k][lanes], unless vectors are read in place."""
+        flat, tiling = self.flat, self.tiling
+        is_rows_of_vectors = (
+            is_direct(flat.b, self.accumulate, (flat.n, flat.k))
+            and stride_of(flat.b.operands[1], flat.n) == 1
+            and flat.n.extent % tiling.lanes == 0
+        )
+        read_bytes = flat.n.extent * flat.k.extent * self.accumulate.itemsize
+        if is_rows_of_vectors and read_bytes <= self.target.l2_bytes:
+            return None
+        return self.builder.workspace(self.accumulate, tiling.block_n * tiling.block_k)
+
+    def _panel_of_b(self, places: Mapping[UOp, UOp], n_block: Block, k_block: Block) -> Tile:
+        b, flat, tiling = self.builder, self.flat, self.tiling
+        if self.packed_b is None:
+            here = {**places, flat.n: n_block.begin, flat.k: k_block.begin}
+            return direct_tile(b, flat.b, here, flat.k, flat.n)
+        tile = Tile(self.packed_b, b.index(0), tiling.lanes, tiling.block_k)
+        packing = Packing(flat.b, places, flat.n, flat.k, self.accumulate, tiling.lanes)
+        pack(b, packing, n_block, k_block, tile)
+        return tile
+
+    # The sum.
+    def _register_tile(
+        self, places: Mapping[UOp, UOp], row: UOp, rows: int, column: UOp, columns: int
+    ) -> RegisterTile:
+        b, lanes = self.builder, self.tiling.lanes
+        dtype = self.accumulate.vector(lanes)
+        vectors = range(0, columns, lanes)
+        sums = tuple([tuple([b.register(dtype, 0) for _ in vectors]) for _ in range(rows)])
+        return RegisterTile(places, row, rows, column, columns, lanes, sums)
+
+    def _multiply(self, strip: Tile, panel: Tile, tile: RegisterTile, k_block: Block) -> None:
+        """Add the products of a block of k to the registers."""
+        b, lanes = self.builder, self.tiling.lanes
+        b.value(strip.base)
+        b.value(panel.base)
+        with b.loop(0, k_block.count(b)) as k:
+            columns = range(0, tile.columns, lanes)
+            factors = [b.load(panel.buffer, panel.index(k, each), lanes) for each in columns]
+            for i, row_sums in enumerate(tile.sums):
+                element = splat(b.load(strip.buffer, strip.index(i, k)), lanes)
+                for register, factor in zip(row_sums, factors, strict=True):
+                    b.write(register, self._multiply_add(element, factor, b.read(register)))
+
+    def _multiply_add(self, x: UOp, y: UOp, z: UOp) -> UOp:
+        if self.accumulate.is_float and "fma" in self.target.features:
+            return fma(x, y, z)
+        return x * y + z
+
+    # Between blocks of k.
+    @property
+    def _splits_k(self) -> bool:
+        return self.flat.k.extent > self.tiling.block_k
+
+    def _workspace_of_partial_sums(self) -> UOp | None:
+        """Scratch for the sums of a panel between blocks of k, unless the output can hold them."""
+        if not self._splits_k or self.store_of_sums is not None:
+            return None
+        elements = self.flat.m.extent * self.tiling.block_n
+        return self.builder.workspace(self.accumulate, elements)
+
+    def _find_store_of_sums(self) -> UOp | None:
+        """Find a store whose target can hold partial sums: same dtype, dense, nowhere else used."""
+        accesses = [n for n in walk(self.flat.stores) if n.op in (Op.LOAD, Op.STORE)]
+        for store in self.flat.stores:
+            target, index = store.operands[:2]
+            fits = target.dtype is self.accumulate and guard_of(store) is None
+            is_alone = sum(each.operands[0] is target for each in accesses) == 1
+            stride_m, stride_n = (stride_of(index, each) for each in (self.flat.m, self.flat.n))
+            if fits and is_alone and stride_m and stride_n == 1:
+                return store
+        return None
+
+    def _resting_place(self, tile: RegisterTile, offset: UOp) -> Tile | None:
+        """Where a register tile's sums rest between blocks of k; None when k is one block."""
+        b, flat = self.builder, self.flat
+        if not self._splits_k:
+            return None
+        if self.partial_sums is not None:
+            panel = Tile(self.partial_sums, b.index(0), self.tiling.block_n, 1)
+            return panel.at(tile.row, offset)
+        assert self.store_of_sums is not None, "partial sums lie in a workspace or an output"
+        here = {**tile.places, flat.m: tile.row, flat.n: tile.column}
+        return direct_tile(b, self.store_of_sums, here, flat.m, flat.n)
+
+    def _finish(self, tile: RegisterTile, rest: Tile | None, k_block: Block) -> None:
+        """Add what earlier blocks of k left; store the result, or leave the sum to later blocks."""
+        b = self.builder
+        if rest is None or k_block.is_last is None:
+            self.epilogue.store(tile)
+            return
+        b.value(rest.base)
+        with b.branch(b.index(0) < k_block.begin):
+            for each in tile.vectors():
+                index = rest.index(each.row, each.column)
+                earlier = b.load(rest.buffer, index, tile.lanes, each.valid)
+                b.write(each.register, b.read(each.register) + earlier)
+        with b.branch(k_block.is_last) as is_last:
+            self.epilogue.store(tile)
+            b.otherwise(is_last)
+            for each in tile.vectors():
+                index = rest.index(each.row, each.column)
+                b.store(rest.buffer, index, b.read(each.register), each.valid)

@@ -1,0 +1,125 @@
+"""Turns a register tile of sums into the kernel's stores, through whatever stands between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tinytensor.codegen.builder import Builder, splat
+from tinytensor.codegen.plans.flatten import FlatContraction
+from tinytensor.codegen.plans.packing import Tile, transpose
+from tinytensor.codegen.plans.tiling_cpu import Tiling, fixed_block, steps
+from tinytensor.codegen.vectorize import Evaluator
+from tinytensor.ops.uop import UOp, const, walk
+
+# With more operations than this after the sum, over all vectors of a register tile, they are
+# emitted once, in a loop over the tile's rows.
+UNROLLED_OPS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class TileVector:
+    """One vector of a register tile: its row and first column in the tile, and its live lanes."""
+
+    row: int
+    column: int
+    valid: int
+    register: UOp
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """Sums in registers, by row and vector, and where in the result they belong.
+
+    `places` are the values of the ranges outside m and n.
+    """
+
+    places: Mapping[UOp, UOp]
+    row: UOp
+    rows: int
+    column: UOp
+    columns: int
+    lanes: int
+    sums: tuple[tuple[UOp, ...], ...]
+
+    def vectors(self) -> Iterator[TileVector]:
+        """Walk the vectors, row by row."""
+        for row, row_sums in enumerate(self.sums):
+            for number, register in enumerate(row_sums):
+                column = number * self.lanes
+                valid = min(self.lanes, self.columns - column)
+                yield TileVector(row, column, valid, register)
+
+
+class Epilogue:
+    """Emits the stores of register tiles, and with `mirrors` those of their mirror images."""
+
+    def __init__(self, b: Builder, flat: FlatContraction, tiling: Tiling, mirrors: bool) -> None:
+        self._b = b
+        self._flat = flat
+        self._tiling = tiling
+        self._mirrors = mirrors
+        ops = len(walk(flat.stores)) * tiling.rows * tiling.vectors
+        self._is_unrolled = ops <= UNROLLED_OPS
+        self._copy = None if self._is_unrolled and not mirrors else self._tile_in_memory()
+
+    def _tile_in_memory(self) -> Tile:
+        tiling = self._tiling
+        elements = tiling.rows * tiling.columns
+        copy = self._b.workspace(self._flat.total.dtype, elements)
+        return Tile(copy, self._b.index(0), tiling.columns, 1)
+
+    def store(self, tile: RegisterTile) -> None:
+        """Emit everything that happens to a tile of finished sums."""
+        if self._is_unrolled:
+            self._store_unrolled(tile)
+        if self._copy is None:
+            return
+        if not self._is_unrolled:
+            self._copy_out(tile, self._copy)
+            self._store_looped(tile, self._copy)
+        if not self._mirrors:
+            return
+        with self._b.branch(tile.row < tile.column):
+            if self._is_unrolled:
+                self._copy_out(tile, self._copy)
+            self._store_mirrored(tile, self._copy)
+
+    def _store_unrolled(self, tile: RegisterTile) -> None:
+        for each in tile.vectors():
+            row, column = tile.row + each.row, tile.column + each.column
+            total = self._b.read(each.register)
+            self._store_vector(tile, row, column, total, each.valid)
+
+    def _copy_out(self, tile: RegisterTile, copy: Tile) -> None:
+        for each in tile.vectors():
+            index = copy.index(each.row, each.column)
+            self._b.store(copy.buffer, index, self._b.read(each.register))
+
+    def _store_looped(self, tile: RegisterTile, copy: Tile) -> None:
+        b = self._b
+        with b.loop(0, tile.rows) as i:
+            for column in range(0, tile.columns, tile.lanes):
+                total = b.load(copy.buffer, copy.index(i, column), tile.lanes)
+                valid = min(tile.lanes, tile.columns - column)
+                self._store_vector(tile, tile.row + i, tile.column + column, total, valid)
+
+    def _store_mirrored(self, tile: RegisterTile, copy: Tile) -> None:
+        """Store the columns as rows: sums (i, j) and (j, i) add the same products in order."""
+        b, lanes = self._b, self._tiling.rows
+        unread = splat(const(self._flat.total.dtype, 0), lanes)
+        for j, columns in steps(b, fixed_block(b.index(0), tile.columns), lanes):
+            indices = [copy.index(i, j) for i in range(tile.rows)]
+            block = [b.load(copy.buffer, each, lanes, columns) for each in indices]
+            turned = transpose(block + [unread] * (lanes - tile.rows))
+            for i in range(columns):
+                self._store_vector(tile, tile.column + j + i, tile.row, turned[i], tile.rows)
+
+    def _store_vector(self, tile: RegisterTile, m: UOp, n: UOp, total: UOp, valid: int) -> None:
+        """Run the epilogue on one vector of sums along n, and every store."""
+        flat = self._flat
+        here = {**tile.places, flat.m: m, flat.n: n}
+        known = {flat.total: total}
+        evaluator = Evaluator(self._b, here, flat.n, total.dtype.lanes, valid, known)
+        for store in flat.stores:
+            evaluator.store(store)

@@ -1,0 +1,123 @@
+"""Turns the ranges of each class of a contraction into one range, and the rest into outer loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from tinytensor.codegen.vectorize import stride_of
+from tinytensor.dtype import dtypes
+from tinytensor.ops.attrs import ContractAttrs
+from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.op import Op
+from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.uop import UOp, const, make_range, substitute, substitute_all, walk
+
+
+@dataclass(frozen=True, slots=True)
+class FlatContraction:
+    """Stores that read the sum over k of a(m, k) * b(k, n), with one range of each class.
+
+    `outer` ranges are loops around everything. In the stores the leaf `total` stands for the sum.
+    """
+
+    stores: tuple[UOp, ...]
+    total: UOp
+    a: UOp
+    b: UOp
+    outer: tuple[UOp, ...]
+    m: UOp
+    n: UOp
+    k: UOp
+
+
+def flatten(kernel: Kernel) -> FlatContraction:
+    """Give m, n and k one range each, with n the class along which the stores are adjacent.
+
+    n runs along lanes, which wants plain strides, so it takes only ranges whose flat index needs no
+    division; m and k are divided once a row.
+    """
+    contraction = kernel.contraction
+    assert contraction is not None, "only a contraction has classes"
+    stores = kernel.sink.operands
+    fresh = count(1 + max(node.attrs.number for node in walk(stores) if node.op is Op.RANGE))
+    a, b = contraction.node.operands[:2]
+    m_ranges, n_ranges = _by_stride(contraction.m, stores), _by_stride(contraction.n, stores)
+    if _are_adjacent(stores, m_ranges[-1:]) and not _are_adjacent(stores, n_ranges[-1:]):
+        a, b, m_ranges, n_ranges = b, a, n_ranges, m_ranges
+
+    k, k_places = _flat_range(contraction.k, fresh)
+    m, m_places = _flat_range(m_ranges, fresh)
+    total = _leaf(contraction.node.attrs, k)
+    replacements = {**k_places, **m_places, contraction.node: total}
+    roots = _replace((a, b, *stores), replacements)
+    n_outer, n, roots = _flatten_inside(n_ranges, roots, fresh)
+    around = [each for each in kernel.ranges if each not in {*m_ranges, *n_ranges}]
+    return FlatContraction(roots[2:], total, roots[0], roots[1], (*around, *n_outer), m, n, k)
+
+
+def is_symmetric(flat: FlatContraction) -> bool:
+    """Whether both operands are one expression, of m and of n: x @ x.T, whose sums mirror."""
+    if flat.m.extent != flat.n.extent or flat.a.dtype is not flat.b.dtype:
+        return False
+    return simplify_index(substitute(flat.a, {flat.m: flat.n})) is flat.b
+
+
+def _replace(roots: tuple[UOp, ...], places: dict[UOp, UOp]) -> tuple[UOp, ...]:
+    replaced = substitute_all(roots, places)
+    return tuple([simplify_index(each) for each in replaced])
+
+
+def _leaf(attrs: ContractAttrs, k: UOp) -> UOp:
+    """A contraction that reads no memory, to stand for the sum in the stores."""
+    nothing = const(attrs.accumulate, 0)
+    return UOp(Op.CONTRACT, attrs.accumulate, (nothing, nothing, k), attrs)
+
+
+def _by_stride(ranges: Sequence[UOp], stores: Sequence[UOp]) -> list[UOp]:
+    """Sort ranges so that the one whose step moves the first store least comes last."""
+    index = stores[0].operands[1]
+    return sorted(ranges, key=lambda each: -abs(stride_of(index, each) or 0))
+
+
+def _are_adjacent(stores: Sequence[UOp], ranges: Sequence[UOp]) -> bool:
+    """Whether any store writes adjacent elements along one of the ranges."""
+    return any(stride_of(each.operands[1], r) == 1 for each in stores for r in ranges)
+
+
+def _flat_range(ranges: Sequence[UOp], fresh: Iterator[int]) -> tuple[UOp, dict[UOp, UOp]]:
+    """Return one range over the space of several, and what each of them is in it."""
+    if len(ranges) == 1:
+        return ranges[0], {}
+    extent = 1
+    for each in ranges:
+        extent *= each.extent
+    flat = make_range(next(fresh), extent)
+    places, rest = {}, flat
+    for each in reversed(ranges):
+        divisor = max(each.extent, 1)
+        places[each], rest = rest % divisor, rest // divisor
+    return flat, places
+
+
+def _flatten_inside(
+    ranges: list[UOp], roots: tuple[UOp, ...], fresh: Iterator[int]
+) -> tuple[list[UOp], UOp, tuple[UOp, ...]]:
+    """Flatten the inner ranges that need no division; give the others, the flat one, the roots."""
+    if not ranges:
+        return [], make_range(next(fresh), 1), roots
+    *outer, inner = ranges
+    while outer:
+        flat, places = _flat_range((outer[-1], inner), fresh)
+        flattened = _replace(roots, places)
+        if _is_divided(flattened, flat):
+            break
+        inner, roots = flat, flattened
+        outer.pop()
+    return outer, inner, roots
+
+
+def _is_divided(roots: tuple[UOp, ...], range_: UOp) -> bool:
+    divisions = [node for node in walk(roots) if node.op in (Op.FLOORDIV, Op.MOD)]
+    return any(range_ in walk((each,)) for each in divisions if each.dtype is dtypes.index)

@@ -1,0 +1,140 @@
+"""Turns a contraction's operand, whatever computes it, into dense accumulator-dtype tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tinytensor.codegen.builder import Builder, shuffle, splat
+from tinytensor.codegen.plans.tiling_cpu import Block, steps
+from tinytensor.codegen.vectorize import Evaluator, guard_of, stride_of
+from tinytensor.dtype import DType
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, cast, const, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A matrix inside a buffer: element (i, j) lies at base + i * row_stride + j * column_stride.
+
+    Units: elements.
+    """
+
+    buffer: UOp
+    base: UOp
+    row_stride: int
+    column_stride: int
+
+    def index(self, row: UOp | int, column: UOp | int) -> UOp:
+        """Return where an element lies; fixed numbers end as one displacement."""
+        index, displacement = self.base, 0
+        for position, stride in ((row, self.row_stride), (column, self.column_stride)):
+            if isinstance(position, int):
+                displacement += position * stride
+            else:
+                index = index + (position if stride == 1 else position * stride)
+        return index + displacement if displacement else index
+
+    def at(self, row: UOp | int, column: UOp | int) -> Tile:
+        """Return the part of the matrix that begins at an element."""
+        return replace(self, base=self.index(row, column))
+
+
+def is_direct(operand: UOp, dtype: DType, ranges: Sequence[UOp]) -> bool:
+    """Whether an operand is a plain load of a dtype, with fixed strides along the ranges."""
+    if operand.op is not Op.LOAD or operand.dtype is not dtype or guard_of(operand) is not None:
+        return False
+    return all(stride_of(operand.operands[1], each) is not None for each in ranges)
+
+
+def direct_tile(b: Builder, operand: UOp, places: Mapping[UOp, UOp], row: UOp, column: UOp) -> Tile:
+    """Return where a direct operand lies, from the places of its ranges; it is not copied."""
+    param, index = operand.operands[:2]
+    base = b.value(Evaluator(b, places).value(index))
+    strides = [stride_of(index, each) for each in (row, column)]
+    assert None not in strides, "a direct operand has strides"
+    return Tile(b.param(param.attrs.number), base, strides[0] or 0, strides[1] or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """What to pack: an operand's expression, along the range that lies densely in the tile.
+
+    `outer` places the ranges around the tile. `dense` runs within vectors of the tile, `across`
+    from one vector to the next.
+    """
+
+    operand: UOp
+    outer: Mapping[UOp, UOp]
+    dense: UOp
+    across: UOp
+    dtype: DType
+    lanes: int
+
+    def vector(self, b: Builder, dense: UOp, across: UOp, along: UOp, valid: int) -> UOp:
+        """Return `lanes` adjacent values along one of the two ranges, in the tile's dtype."""
+        places = {**self.outer, self.dense: dense, self.across: across}
+        evaluator = Evaluator(b, places, along, self.lanes, valid)
+        value = cast(evaluator.value(self.operand), self.dtype)
+        return value if value.dtype.lanes == self.lanes else splat(value, self.lanes)
+
+
+def pack(b: Builder, packing: Packing, dense: Block, across: Block, tile: Tile) -> None:
+    """Fill a tile, row by row along `across`; lanes past a ragged end hold any value.
+
+    Reads along whichever range more of the operand's loads find adjacent in memory.
+    """
+    if adjacent_loads(packing.operand, packing.across) > adjacent_loads(
+        packing.operand, packing.dense
+    ):
+        _pack_transposed(b, packing, dense, across, tile)
+    else:
+        _pack_along(b, packing, dense, across, tile)
+
+
+def adjacent_loads(operand: UOp, range_: UOp) -> int:
+    """Count the loads that read adjacent elements along a range."""
+    loads = [node for node in walk((operand,)) if node.op is Op.LOAD]
+    return sum(stride_of(load.operands[1], range_) in (1, -1) for load in loads)
+
+
+def _pack_along(b: Builder, packing: Packing, dense: Block, across: Block, tile: Tile) -> None:
+    with b.loop(across.begin, across.begin + across.count(b)) as row:
+        for column, valid in steps(b, dense, packing.lanes):
+            value = packing.vector(b, column, row, packing.dense, valid)
+            b.store(tile.buffer, tile.index(row - across.begin, column - dense.begin), value)
+
+
+def _pack_transposed(b: Builder, packing: Packing, dense: Block, across: Block, tile: Tile) -> None:
+    """Read square blocks along `across`, turn each in registers, and store it along `dense`."""
+    lanes = packing.lanes
+    unread = splat(const(packing.dtype, 0), lanes)
+    for row, rows in steps(b, across, lanes):
+        for column, columns in steps(b, dense, lanes):
+            block = [
+                packing.vector(b, column + i, row, packing.across, rows) for i in range(columns)
+            ]
+            turned = transpose(block + [unread] * (lanes - columns))
+            first, place = row - across.begin, column - dense.begin
+            for i in range(rows):
+                b.store(tile.buffer, tile.index(first + i, place), turned[i])
+
+
+def transpose(block: Sequence[UOp]) -> list[UOp]:
+    """Return the columns of a square block of vectors: log2(lanes) layers of two-operand shuffles.
+
+    Layer `distance` swaps the off-diagonal quarters of each square of 2 * distance.
+    """
+    lanes = len(block)
+    block = list(block)
+    distance = lanes // 2
+    while distance:
+        low = [i if not i & distance else lanes + i - distance for i in range(lanes)]
+        high = [i + distance if not i & distance else lanes + i for i in range(lanes)]
+        for i in range(lanes):
+            if not i & distance:
+                upper, lower = block[i], block[i + distance]
+                block[i] = shuffle(upper, lower, low)
+                block[i + distance] = shuffle(upper, lower, high)
+        distance //= 2
+    return block

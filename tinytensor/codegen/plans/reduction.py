@@ -1,0 +1,161 @@
+"""Turns a kernel with folds into vector loops, along folded ranges or along a kept one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tinytensor.codegen.builder import Builder
+from tinytensor.codegen.plans.accumulate import Fold, fold_of
+from tinytensor.codegen.plans.lanes import (
+    SCALAR,
+    Lanes,
+    accesses_of,
+    best_lane_range,
+    lanes_along,
+    values_of,
+    vector_cost,
+)
+from tinytensor.codegen.plans.merging import FOLDS, merge_ranges
+from tinytensor.codegen.plans.nest import Nest
+from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.linear import Linear
+from tinytensor.ops.op import ELEMENTWISE, Mark
+from tinytensor.ops.ranges import dependencies
+from tinytensor.ops.uop import UOp, walk
+from tinytensor.target import Target
+
+FUNCTION_WORK = 12  # instructions of an exp or log, in those of an addition
+JOIN_COST = 0.5  # joining two halves of a vector, in memory accesses
+# Vectors accumulated side by side hide the latency of an addition; heavy elements hide it alone.
+VECTORS_BY_WORK = ((6, 8), (24, 4), (math.inf, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionFacts:
+    """How a kernel with folds runs.
+
+    `order` gives the kept ranges outermost first, one of them perhaps along lanes. `along` gives
+    folds a range of their own to run along lanes; they stand outside the kept lanes.
+    """
+
+    kernel: Kernel
+    order: tuple[UOp, ...]
+    lanes: dict[UOp, Lanes]
+    along: dict[UOp, tuple[UOp, Lanes]] = field(default_factory=dict)
+
+
+def facts(kernel: Kernel, target: Target) -> ReductionFacts | str:
+    """Choose between rows and columns, or say why the kernel is not for this plan."""
+    if not any(node.op in FOLDS for node in walk((kernel.sink,))):
+        return "it holds no reduction; there is nothing to fold."
+    space = _Space(merge_ranges(kernel), target)
+    row_cost, column_cost = space.row_cost(), space.column_cost()
+    if min(row_cost, column_cost) == math.inf:
+        return "its folds and its results have one element each; vectors need several."
+    return space.rows() if row_cost <= column_cost else space.columns()
+
+
+def lower(facts: ReductionFacts, target: Target) -> Linear:
+    """Nest the kept ranges; the nest computes each fold where its ranges are open."""
+    kernel = facts.kernel
+    b = Builder(kernel.name, kernel.params, kernel.index_dtype)
+    stores = kernel.sink.operands
+    nest = Nest(b, stores, facts.along)
+    nest.store(stores, [nest.span(each, facts.lanes.get(each, SCALAR)) for each in facts.order])
+    return b.finish()
+
+
+class _Space:
+    """The ranges and folds of one kernel, and what each way to run it costs."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self._kernel = kernel
+        self._target = target
+        nodes = walk((kernel.sink,))
+        self._depends = dependencies(nodes)
+        self._folds = [fold_of(node) for node in nodes if node.op in FOLDS]
+        free = frozenset[UOp]().union(*[self._depends[fold.node] for fold in self._folds])
+        # The kept ranges that some fold depends on, and those that only the stores run over.
+        self._shared = [each for each in kernel.ranges if each in free]
+        self._apart = [each for each in kernel.ranges if each not in free]
+
+    # Along folded ranges.
+    def row_cost(self) -> float:
+        """The accesses per element, worst fold first, when folds run along their own ranges."""
+        return max(self._fold_cost(fold) for fold in self._folds)
+
+    def _fold_cost(self, fold: Fold) -> float:
+        candidates = self._own_ranges(fold)
+        if not candidates:
+            return math.inf if len(self._folds) == 1 else 0.0
+        accesses = self._accesses(fold)
+        best = best_lane_range(accesses, candidates)
+        joins = JOIN_COST * math.log2(min(best.extent, 16)) / best.extent
+        return vector_cost(accesses, best) + joins
+
+    def _own_ranges(self, fold: Fold) -> list[UOp]:
+        """The ranges a fold may run along: no fold inside depends on them."""
+        inner = [node for node in walk((fold.element,)) if node.op in FOLDS]
+        taken = frozenset[UOp]().union(*[self._depends[node] for node in inner])
+        return [each for each in fold.ranges if each.extent > 1 and each not in taken]
+
+    def _accesses(self, fold: Fold) -> list[UOp]:
+        others = [each.node for each in self._folds if each is not fold]
+        return accesses_of((fold.element,), stop=others)
+
+    def rows(self) -> ReductionFacts:
+        """Fold along lanes for each row, then store along the lanes of a range no fold knows."""
+        along: dict[UOp, tuple[UOp, Lanes]] = {}
+        for fold in self._folds:
+            candidates = self._own_ranges(fold)
+            if candidates:
+                best = best_lane_range(self._accesses(fold), candidates)
+                along[fold.node] = (best, self._lanes(best, (fold,), [fold.element]))
+        stores = self._kernel.sink.operands
+        lanes: dict[UOp, Lanes] = {}
+        order = [*self._shared, *self._apart]
+        if any(each.extent > 1 for each in self._apart):
+            accesses = accesses_of(stores, stop=[fold.node for fold in self._folds])
+            best = best_lane_range(accesses, self._apart)
+            lanes[best] = lanes_along(best, values_of(stores), self._kernel, self._target)
+            order = [*[each for each in order if each is not best], best]
+        return ReductionFacts(self._kernel, tuple(order), lanes, along)
+
+    # Along a kept range.
+    def column_cost(self) -> float:
+        """The accesses per element when all folds run along one kept range."""
+        candidates = [each for each in self._shared if each.extent > 1]
+        accesses = accesses_of((self._kernel.sink,))
+        costs = [vector_cost(accesses, each) for each in candidates]
+        return min(costs, default=math.inf)
+
+    def columns(self) -> ReductionFacts:
+        """Take vectors along the best kept range, and fold each lane by itself."""
+        candidates = [each for each in self._shared if each.extent > 1]
+        best = best_lane_range(accesses_of((self._kernel.sink,)), candidates)
+        stores = self._kernel.sink.operands
+        elements = [fold.element for fold in self._folds]
+        lanes = self._lanes(best, self._folds, [*elements, *values_of(stores)])
+        outer = [each for each in self._shared if each is not best]
+        order = (*outer, best, *self._apart)
+        return ReductionFacts(self._kernel, order, {best: lanes})
+
+    def _lanes(self, range_: UOp, folds: Sequence[Fold], values: list[UOp]) -> Lanes:
+        """The lanes that the values and the folds' registers leave, several vectors in a step."""
+        registers = [fold.dtype for fold in folds]
+        registers += [fold.position for fold in folds if fold.position is not None]
+        vectors = vectors_for([fold.element for fold in folds])
+        lanes = lanes_along(range_, values, self._kernel, self._target, vectors)
+        most = min(self._target.lanes(dtype.itemsize) for dtype in registers)
+        return Lanes(min(lanes.count, most), lanes.vectors)
+
+
+def vectors_for(elements: Sequence[UOp]) -> int:
+    """Choose how many vectors to fold side by side by the work of one element."""
+    work = 0
+    for node in walk(elements):
+        if node.op in ELEMENTWISE:
+            work += FUNCTION_WORK if node.op.mark is Mark.TRANSCENDENTAL else 1
+    return next(vectors for most, vectors in VECTORS_BY_WORK if work <= most)

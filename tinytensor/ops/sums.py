@@ -1,0 +1,183 @@
+"""Turns an index expression into a sum of terms with coefficients, and back in canonical order."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from tinytensor.ops.bounds import bounds_of, single_value
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, binary, index_const
+
+MOST_TERMS = 64  # what is longer is left as written, so that the cost stays linear
+
+
+@dataclass(slots=True)
+class Sum:
+    """constant + the sum of coefficient * node, in exact integers; no coefficient is 0."""
+
+    coefficients: dict[UOp, int] = field(default_factory=dict)
+    constant: int = 0
+
+    def add(self, node: UOp, coefficient: int) -> None:
+        """Add coefficient * node as one term."""
+        total = self.coefficients.pop(node, 0) + coefficient
+        if total:
+            self.coefficients[node] = total
+
+    def include(self, other: Sum, factor: int) -> None:
+        """Add factor times another sum."""
+        self.constant += factor * other.constant
+        for node, coefficient in other.coefficients.items():
+            self.add(node, factor * coefficient)
+
+
+def collect(node: UOp) -> Sum:
+    """Return an index expression as a sum; what is no sum is one term with coefficient 1."""
+    total = Sum()
+    stack = [(node, 1)]
+    while stack:
+        part, factor = stack.pop()
+        if len(total.coefficients) + len(stack) >= MOST_TERMS:
+            return Sum({node: 1})
+        value = single_value(part)
+        if value is not None:
+            total.constant += factor * value
+        elif part.op is Op.ADD:
+            stack += [(part.operands[1], factor), (part.operands[0], factor)]
+        elif part.op is Op.SUB:
+            stack += [(part.operands[1], -factor), (part.operands[0], factor)]
+        elif part.op is Op.NEG:
+            stack.append((part.operands[0], -factor))
+        elif part.op is Op.MUL and (scale := _constant_factor(part)) is not None:
+            stack.append((scale.factor_of, factor * scale.value))
+        else:
+            total.add(part, factor)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    factor_of: UOp
+    value: int
+
+
+def _constant_factor(product: UOp) -> _Scale | None:
+    x, y = product.operands
+    if (value := single_value(y)) is not None:
+        return _Scale(x, value)
+    if (value := single_value(x)) is not None:
+        return _Scale(y, value)
+    return None
+
+
+def rank(node: UOp) -> float:
+    """Return a term's place in a sum: ranges by number, then all others in order of appearance."""
+    return float(node.attrs.number) if node.op is Op.RANGE else math.inf
+
+
+def build(total: Sum) -> UOp:
+    """Return the canonical expression: ranges outermost first, others, then the constant."""
+    result: UOp | None = None
+    for node in sorted(total.coefficients, key=rank):
+        coefficient = total.coefficients[node]
+        term = node if coefficient == 1 else binary(Op.MUL, node, index_const(coefficient))
+        result = term if result is None else result + term
+    if result is None:
+        return index_const(total.constant)
+    return result + index_const(total.constant) if total.constant else result
+
+
+def join_remainders(total: Sum) -> Sum:
+    """Replace x // c * (c*k) + x % c * k by x * k, and x // c % d likewise by x % (c*d) * k."""
+    pending = [node for node in total.coefficients if node.op is Op.MOD]
+    while pending:
+        remainder = pending.pop()
+        scale = total.coefficients.get(remainder, 0)
+        beside = _beside(total, remainder, scale)
+        if beside is None:
+            continue
+        total.add(remainder, -scale)
+        total.add(beside.quotient, -total.coefficients[beside.quotient])
+        total.include(collect(beside.whole), scale)
+        pending = [node for node in total.coefficients if node.op is Op.MOD]
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """The quotient that stands beside a remainder, and what both are together."""
+
+    quotient: UOp
+    whole: UOp
+
+
+def _beside(total: Sum, remainder: UOp, scale: int) -> _Beside | None:
+    x = remainder.operands[0]
+    divisor = positive_divisor(remainder)
+    if divisor is None or scale == 0:
+        return None
+    quotient = x // divisor
+    inner = positive_divisor(x) if x.op is Op.FLOORDIV else None
+    if inner is not None:
+        quotient = x.operands[0] // (inner * divisor)
+    for node, coefficient in total.coefficients.items():
+        if coefficient != scale * divisor:
+            continue
+        if node is quotient:
+            return _Beside(node, x)
+        if node.op is Op.MOD and node.operands[0] is quotient and positive_divisor(node):
+            return _Beside(node, x % (divisor * int(node.operands[1].value)))
+    return None
+
+
+def positive_divisor(node: UOp) -> int | None:
+    """Return the divisor of a FLOORDIV or MOD when it is a constant above 0."""
+    divisor = node.operands[1]
+    if divisor.op is not Op.CONST or divisor.value <= 0:
+        return None
+    return int(divisor.value)
+
+
+def one_quotient(x: UOp, divisor: int) -> int | None:
+    """Return x // divisor when the bounds of x allow one value only."""
+    low, high = bounds_of(x)
+    quotient = int(low) // divisor
+    return quotient if quotient == int(high) // divisor else None
+
+
+@dataclass(slots=True)
+class Split:
+    """A sum as multiples * factor + rest; `quotient` is rest // factor where that is one value."""
+
+    multiples: Sum
+    rest: Sum
+    factor: int
+    quotient: int = 0
+
+
+def split_multiples(total: Sum, factor: int) -> Split:
+    """Split off the terms whose coefficients the factor divides, and the constant's multiples.
+
+    The constant that stays keeps its sign: x - 1 has no canonical x + 3, whatever the factor.
+    """
+    multiple = abs(total.constant) // factor * (1 if total.constant > 0 else -1)
+    split = Split(Sum({}, multiple), Sum({}, total.constant - multiple * factor), factor)
+    for node, coefficient in total.coefficients.items():
+        if coefficient % factor == 0:
+            split.multiples.add(node, coefficient // factor)
+        else:
+            split.rest.add(node, coefficient)
+    return split
+
+
+def split_factor(total: Sum, divisor: int) -> Split | None:
+    """Split by the greatest factor of the divisor above 1 whose rest has one quotient."""
+    factors = {math.gcd(coefficient, divisor) for coefficient in total.coefficients.values()}
+    for factor in sorted(factors - {1}, reverse=True):
+        split = split_multiples(total, factor)
+        quotient = one_quotient(build(split.rest), factor)
+        if quotient is not None:
+            split.quotient = quotient
+            return split
+    return None

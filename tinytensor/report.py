@@ -1,0 +1,157 @@
+"""Prints what DEBUG asks for: launches, schedules, forms, source, passes and machine code."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tinytensor.config import config
+from tinytensor.ops.kernel import Decision, Kernel
+from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.text import show
+from tinytensor.ops.uop import UOp, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one launch of a kernel does at least. Units: operations, bytes."""
+
+    flops: int
+    bytes_moved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A kernel of a schedule, what its plan decided, and whether it was compiled before."""
+
+    kernel: Kernel
+    plan: Sequence[Decision]
+    was_compiled: bool
+
+
+_CAPTURES: list[list[Planned]] = []
+
+
+@contextmanager
+def capture() -> Iterator[list[Planned]]:
+    """Collect the kernels of every schedule made inside the block, by any thread."""
+    found: list[Planned] = []
+    _CAPTURES.append(found)
+    try:
+        yield found
+    finally:
+        _CAPTURES[:] = [each for each in _CAPTURES if each is not found]
+
+
+def wants_schedule() -> bool:
+    """Tell whether somebody wants to see schedules: DEBUG=2 or a capture."""
+    return config.debug >= 2 or bool(_CAPTURES)
+
+
+def work_of(kernel: Kernel) -> Work:
+    """Count a kernel's operations and the bytes of the buffers it touches.
+
+    A multiply-add of a contraction counts as two operations, an elementwise op on each element as
+    one; ops inside a fold run once per folded element.
+    """
+    space = math.prod(each.extent for each in kernel.ranges)
+    flops = sum(_flops(node) for node in walk((kernel.sink,)))
+    moved = sum(param.elements * param.dtype.itemsize for param in kernel.params)
+    return Work(flops * space, moved)
+
+
+def _flops(node: UOp) -> int:
+    if node.op is Op.CONTRACT:
+        return 2 * math.prod(each.extent for each in node.operands[2:])
+    if node.op is Op.REDUCE:
+        extent = math.prod(each.extent for each in node.operands[1:])
+        inside = walk((node.operands[0],))
+        return extent * (1 + sum(1 for each in inside if _is_arithmetic(each)))
+    return 1 if _is_arithmetic(node) else 0
+
+
+def _is_arithmetic(node: UOp) -> bool:
+    is_value = node.dtype.is_float and node.op in ELEMENTWISE
+    return is_value and node.op not in (Op.CAST, Op.BITCAST, Op.WHERE)
+
+
+def launch_line(kernel: Kernel, device: str, time_us: float) -> str:
+    """Return DEBUG=1's line: kernel, time, GFLOP/s and GB/s. Units: µs."""
+    work = work_of(kernel)
+    seconds = max(time_us, 0.01) * 1e-6
+    gflops, gbytes = work.flops / seconds / 1e9, work.bytes_moved / seconds / 1e9
+    return (
+        f"{device:6} {kernel.name:40} {time_us:10.1f} us {gflops:9.2f} GFLOP/s {gbytes:8.2f} GB/s"
+    )
+
+
+def print_launch(kernel: Kernel, device: str, time_us: float) -> None:
+    """Print one line about a launch (DEBUG=1)."""
+    _print(launch_line(kernel, device, time_us))
+
+
+def schedule_lines(
+    kernels: Sequence[Kernel], plans: Sequence[Sequence[Decision]], cached: Sequence[bool]
+) -> list[str]:
+    """Return DEBUG=2's lines: each kernel, its buffers, and the reason for every decision."""
+    lines: list[str] = []
+    for number, kernel in enumerate(kernels):
+        made = "compiled before" if cached[number] else "compiled now"
+        moved = work_of(kernel).bytes_moved
+        head = f"kernel {number + 1}/{len(kernels)}  {kernel.name}"
+        lines.append(f"{head}  {len(kernel.params)} buffers, {_size(moved)}, {made}")
+        decisions = _merged((*kernel.decisions, *plans[number]))
+        lines.extend(f"  {each.kind:9} {each.subject}: {each.reason}" for each in decisions)
+    return lines
+
+
+def _merged(decisions: Sequence[Decision]) -> list[Decision]:
+    """Say a reason once for several subjects of one kind."""
+    subjects: dict[tuple[str, str], list[str]] = {}
+    for each in decisions:
+        subjects.setdefault((each.kind, each.reason), []).append(each.subject)
+    return [
+        Decision(kind, ", ".join(dict.fromkeys(found)), reason)
+        for (kind, reason), found in subjects.items()
+    ]
+
+
+def _size(count: int) -> str:
+    """Return a number of bytes in words.
+
+    >>> _size(4_718_592)
+    '4.7 MB'
+    """
+    if count < 1000:
+        return f"{count} B"
+    for unit, scale in (("kB", 1e3), ("MB", 1e6)):
+        if count < scale * 1000:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count / 1e9:.1f} GB"
+
+
+def show_schedule(
+    roots: Sequence[UOp],
+    kernels: Sequence[Kernel],
+    plans: Sequence[Sequence[Decision]],
+    cached: Sequence[bool],
+) -> None:
+    """Give a schedule to the captures; print it (DEBUG=2) and its two graph forms (DEBUG=3)."""
+    planned = [Planned(*each) for each in zip(kernels, plans, cached, strict=True)]
+    for found in _CAPTURES:
+        found.extend(planned)
+    if config.debug < 2:
+        return
+    if config.debug >= 3:
+        _print("--- TENSOR\n" + show(roots))
+    _print("\n".join(schedule_lines(kernels, plans, cached)))
+    if config.debug >= 3:
+        for kernel in kernels:
+            _print(f"--- INDEXED {kernel.name}\n{show(kernel)}")
+
+
+def _print(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Turns a TENSOR graph into an ordered list of kernels."""

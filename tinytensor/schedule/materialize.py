@@ -1,0 +1,243 @@
+"""Chooses which values of a TENSOR graph are stored, and gives each choice with its numbers.
+
+Takes:  the nodes of a graph, operands before users, and which of them must be stored.
+Gives:  regions, one a kernel; every value a kernel reads is a leaf or another kernel's output.
+Placed: first; lowering views needs to know where reading ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tinytensor.ops.attrs import Combine
+from tinytensor.ops.kernel import Decision
+from tinytensor.ops.op import ELEMENTWISE, VIEWS, Mark, Op
+from tinytensor.ops.uop import UOp
+from tinytensor.schedule.contraction import Product
+from tinytensor.schedule.describe import describe
+from tinytensor.schedule.lower_views import ranges_over
+from tinytensor.schedule.region import LEAVES, Region, RegionBuilder, source_of
+from tinytensor.target import Target
+
+TRANSCENDENTAL_FLOPS = 20  # exp, log, tanh, erf, sin: 12 to 25 vector operations each
+DIVISION_FLOPS = 8
+MOST = 1e6  # flops or bytes of one evaluation: beyond it only the verdict "store" is possible
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The chosen kernels: `regions` in an order that respects ranks, and each one's `outputs`."""
+
+    regions: tuple[Region, ...]
+    outputs: Mapping[Region, tuple[UOp, ...]]
+
+
+@dataclass(slots=True)
+class Use:
+    """How a free value would be used if it were not stored: evaluations, and by which kernels."""
+
+    evaluations: int
+    kernels: set[UOp]
+
+
+def materialize(
+    order: Sequence[UOp],
+    roots: Sequence[UOp],
+    products: Mapping[UOp, Product],
+    fuse: int,
+    target: Target,
+) -> Plan:
+    """Choose the stored values of a graph; see the top of this file."""
+    builder = RegionBuilder(target.max_kernel_ops, fuse)
+    for node in order:
+        builder.visit(node)
+    outputs = {region: _outputs_of(region, roots) for region in builder.regions}
+    chooser = _Chooser(builder, products, set(roots), fuse, target)
+    for node in reversed(order):
+        chooser.visit(node)
+    for node, decision in reversed(chooser.stored.items()):
+        region = Region(node, {node: ranges_over(node.shape, 0)}, builder.earliest(node))
+        region.decisions.append(decision)
+        outputs[region] = (node,)
+    return Plan(tuple(outputs), outputs)
+
+
+def _outputs_of(region: Region, roots: Sequence[UOp]) -> tuple[UOp, ...]:
+    asked = [root for root in roots if root in region.position]
+    read = [source_of(region, node) for node in region.read_outside]
+    in_order = {node: None for node in region.position if node in {*asked, *read}}
+    return tuple(in_order)
+
+
+class _Chooser:
+    """Walks from users to operands and decides, for each free value, to store or to recompute."""
+
+    def __init__(
+        self,
+        builder: RegionBuilder,
+        products: Mapping[UOp, Product],
+        roots: set[UOp],
+        fuse: int,
+        target: Target,
+    ) -> None:
+        self.region_of = builder.region_of
+        self.too_big = builder.too_big
+        self.products = products
+        self.roots = roots
+        self.fuse = fuse
+        self.target = target
+        self.stored: dict[UOp, Decision] = {}
+        self.uses: dict[UOp, Use] = {}
+        self.costs: dict[UOp, Cost] = {}
+
+    def visit(self, node: UOp) -> None:
+        """Decide about one node, whose users are all decided, and tell its operands."""
+        if node.op in LEAVES and node not in self.roots:
+            return
+        region = self.region_of.get(node)
+        if region is not None:
+            self._tell(node, math.prod(node.shape), {region.anchor})
+            return
+        if node not in self.uses and node not in self.roots:
+            return
+        use = self.uses.get(node, Use(0, set()))
+        decision = self._decide(node, use)
+        if decision is None:
+            self._tell(node, use.evaluations, use.kernels)
+            return
+        self.stored[node] = decision
+        self._tell(node, math.prod(node.shape), {node})
+
+    def _tell(self, node: UOp, evaluations: int, kernels: set[UOp]) -> None:
+        if node in self.products:
+            self._tell_factors(node, kernels)
+            return
+        if node.op is Op.REDUCE:
+            evaluations = math.prod(node.operands[0].shape)
+        for each in dict.fromkeys(node.operands):
+            self._use(each, evaluations, kernels)
+
+    def _tell_factors(self, node: UOp, kernels: set[UOp]) -> None:
+        """A contraction reads a factor once per block of the other's range, not once per product."""
+        product = self.products[node]
+        k = _count(product.k) * _count(product.batch)
+        reloads = max(1, _count(product.n) // self.target.contraction_columns)
+        for each, evaluations in _factors_below(
+            node, k * _count(product.m) * reloads, k * _count(product.n)
+        ):
+            self._use(each, evaluations, kernels)
+
+    def _use(self, node: UOp, evaluations: int, kernels: set[UOp]) -> None:
+        use = self.uses.setdefault(node, Use(0, set()))
+        use.evaluations += evaluations
+        use.kernels |= kernels
+
+    def _decide(self, node: UOp, use: Use) -> Decision | None:
+        if node in self.roots:
+            return Decision("store", describe(node), "its value was asked for.")
+        if node in self.too_big:
+            limit = self.target.max_kernel_ops
+            return Decision("store", describe(node), f"a kernel holds at most {limit} ops.")
+        if node.op not in ELEMENTWISE:
+            return None
+        if self.fuse == 0 and not self._is_product(node):
+            return Decision("store", describe(node), "TT_FUSE=0: one kernel per op.")
+        if self.fuse == 0:
+            return None
+        return self._weigh(node, use)
+
+    def _is_product(self, node: UOp) -> bool:
+        """Whether a node is a product that is only summed: a sum of products is one op."""
+        return node.op is Op.MUL and all(_is_sum(each) for each in self.uses[node].kernels)
+
+    def _weigh(self, node: UOp, use: Use) -> Decision | None:
+        elements = math.prod(node.shape)
+        if use.evaluations <= elements and len(use.kernels) <= 1:
+            return None
+        inline, once = self._seconds(node, use.evaluations), self._seconds(node, elements)
+        target = self.target
+        moved = node.dtype.itemsize * (elements + use.evaluations)
+        store = once + moved / target.copy_rate + target.launch_seconds
+        if store >= inline:
+            return None
+        reason = (
+            f"{use.evaluations / max(1, elements):.0f} uses of each element in "
+            f"{len(use.kernels)} kernels; to store {store * 1e6:.1f} us, to recompute "
+            f"{inline * 1e6:.1f} us."
+        )
+        return Decision("store", describe(node), reason)
+
+    def _seconds(self, node: UOp, evaluations: int) -> float:
+        cost = self._cost(node)
+        return evaluations * (
+            cost.flops / self.target.flop_rate + cost.bytes_read / self.target.copy_rate
+        )
+
+    def _cost(self, root: UOp) -> Cost:
+        """Return the cost of one evaluation, with every free operand computed on the way."""
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in self.costs:
+                stack.pop()
+                continue
+            computed = [each for each in node.operands if self._is_computed(each)]
+            missing = [each for each in computed if each not in self.costs]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            read = [each for each in node.operands if each not in computed]
+            self.costs[node] = _sum_costs(node, read, [self.costs[each] for each in computed])
+        return self.costs[root]
+
+    def _is_computed(self, node: UOp) -> bool:
+        return node.op not in LEAVES and node not in self.region_of and node not in self.too_big
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one evaluation of a value takes."""
+
+    flops: float
+    bytes_read: float
+
+
+def _sum_costs(node: UOp, read: Sequence[UOp], computed: Sequence[Cost]) -> Cost:
+    loads = sum(each.dtype.itemsize for each in read if each.op not in (Op.CONST, Op.IOTA))
+    flops = _own_flops(node) + sum(each.flops for each in computed)
+    bytes_read = loads + sum(each.bytes_read for each in computed)
+    return Cost(min(flops, MOST), min(bytes_read, MOST))
+
+
+def _own_flops(node: UOp) -> int:
+    if node.op in VIEWS:
+        return 0
+    if node.op in (Op.DIV, Op.SQRT, Op.FLOORDIV, Op.MOD):
+        return DIVISION_FLOPS
+    return TRANSCENDENTAL_FLOPS if node.op.mark is Mark.TRANSCENDENTAL else 1
+
+
+def _is_sum(node: UOp) -> bool:
+    return node.op is Op.REDUCE and node.attrs.combine is Combine.ADD
+
+
+def _factors_below(reduce: UOp, per_a: int, per_b: int) -> list[tuple[UOp, int]]:
+    """Return the first computed or stored nodes below each factor, with their evaluations."""
+    node = reduce.operands[0]
+    while node.op is not Op.MUL:
+        node = node.operands[0]
+    found: list[tuple[UOp, int]] = []
+    for factor, evaluations in zip(node.operands, (per_a, per_b), strict=True):
+        each = factor
+        while each.op in VIEWS or each.op is Op.CAST:
+            each = each.operands[0]
+        found.append((each, evaluations))
+    return found
+
+
+def _count(ranges: Sequence[UOp]) -> int:
+    return math.prod(each.extent for each in ranges)
+

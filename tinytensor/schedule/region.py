@@ -1,0 +1,192 @@
+"""Groups TENSOR nodes into regions: a reduction with the elementwise tail that runs in its kernel.
+
+A region grows from a REDUCE to its users as long as each of their elements needs exactly the one
+element of the region at the same place. Casts, biases, activations, residuals and permuted copies of
+the result all join; what is read from outside becomes an output, so one kernel may store several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tinytensor.ops.kernel import Decision
+from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.uop import UOp
+from tinytensor.schedule.describe import describe
+from tinytensor.schedule.lower_views import Index, ranges_over, reshape_index
+
+LEAVES = frozenset((Op.CONST, Op.BUFFER, Op.IOTA))
+
+
+@dataclass(slots=True, eq=False)
+class Region:
+    """One kernel in the making.
+
+    `position` gives, for each member, its index in terms of the anchor's ranges. `rank` is the
+    number of kernels that must have run before, so an edge always leads to a higher rank.
+    """
+
+    anchor: UOp
+    position: dict[UOp, Index]
+    rank: int
+    read_outside: dict[UOp, None] = field(default_factory=dict)
+    decisions: list[Decision] = field(default_factory=list)
+    clusters: set[UOp] = field(default_factory=set)
+    count: int = 1
+
+
+class Clusters:
+    """Counts the nodes that would be computed together, so that no kernel outgrows the target."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._parent: dict[UOp, UOp] = {}
+        self._count: dict[UOp, int] = {}
+        self._stored: set[UOp] = set()
+
+    def find(self, node: UOp) -> UOp:
+        """Return the node that stands for a cluster."""
+        parent = self._parent
+        while parent[node] is not node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    def start(self, node: UOp) -> None:
+        """Begin a cluster of one node; the node is computed here."""
+        self._parent[node] = node
+        self._count[node] = 1
+
+    def roots(self, nodes: Sequence[UOp]) -> set[UOp]:
+        """Return the distinct clusters that some nodes belong to; other nodes are not computed."""
+        computed = [each for each in nodes if each in self._parent and each not in self._stored]
+        return {self.find(each) for each in computed}
+
+    def total(self, roots: set[UOp]) -> int:
+        """Return the number of nodes in some clusters."""
+        return sum(self._count[root] for root in roots)
+
+    def merge(self, node: UOp, roots: set[UOp]) -> None:
+        """Put clusters into the cluster of a node."""
+        home = self.find(node)
+        for root in roots - {home}:
+            self._parent[root] = home
+            self._count[home] += self._count[root]
+
+    def store(self, node: UOp) -> None:
+        """Note that a node is stored: its users read it instead of computing it."""
+        self._stored.add(node)
+
+
+class RegionBuilder:
+    """One walk over the graph, operands before users; every node is visited once."""
+
+    def __init__(self, limit: int, fuse: int) -> None:
+        self.fuse = fuse
+        self.region_of: dict[UOp, Region] = {}
+        self.regions: list[Region] = []
+        self.too_big: dict[UOp, None] = {}
+        self._earliest: dict[UOp, int] = {}
+        self._clusters = Clusters(limit)
+
+    def visit(self, node: UOp) -> None:
+        """Place one node: an anchor, a member of its operand's region, or neither."""
+        if node.op in LEAVES:
+            self._earliest[node] = 0
+            return
+        if node.op is Op.REDUCE:
+            self._anchor(node)
+        elif self.fuse == 0 or not self._join(node):
+            self._leave_free(node)
+        self._note_outside_reads(node)
+
+    def earliest(self, node: UOp) -> int:
+        """Return the lowest rank at which a kernel may read a node."""
+        region = self.region_of.get(node)
+        return self._earliest[node] if region is None else region.rank + 1
+
+    def _anchor(self, node: UOp) -> None:
+        rank = max(self.earliest(each) for each in node.operands)
+        position: dict[UOp, Index] = {node: ranges_over(node.shape, 0)}
+        region = Region(node, position, rank)
+        region.clusters = self._clusters.roots(node.operands)
+        self.region_of[node] = region
+        self.regions.append(region)
+
+    def _join(self, node: UOp) -> bool:
+        if node.op not in ELEMENTWISE and node.op not in (Op.RESHAPE, Op.PERMUTE):
+            return False
+        found = {self.region_of[each]: None for each in node.operands if each in self.region_of}
+        for region in sorted(found, key=lambda each: -each.rank):
+            place = self._place_in(region, node)
+            if isinstance(place, Decision):
+                region.decisions.append(place)
+                continue
+            self._add(region, node, place)
+            return True
+        return False
+
+    def _place_in(self, region: Region, node: UOp) -> Index | Decision:
+        inside = [each for each in node.operands if each in region.position]
+        outside = [each for each in node.operands if each not in region.position]
+        places = {region.position[each] for each in inside}
+        subject = describe(node)
+        if len(places) > 1:
+            reason = "it reads two different elements of the result; the result is stored."
+            return Decision("decline", subject, reason)
+        needed = max((self.earliest(each) for each in outside), default=0)
+        if needed > region.rank and region.read_outside:
+            reason = "another operand is computed later, from this kernel's result."
+            return Decision("decline", subject, reason)
+        clusters = region.clusters | self._clusters.roots(outside)
+        if region.count + self._clusters.total(clusters) >= self._clusters.limit:
+            reason = f"the kernel is at its limit of {self._clusters.limit} ops."
+            return Decision("decline", subject, reason)
+        return _position_through(node, places.pop())
+
+    def _add(self, region: Region, node: UOp, place: Index) -> None:
+        outside = [each for each in node.operands if each not in region.position]
+        region.position[node] = place
+        region.rank = max(region.rank, *(self.earliest(each) for each in outside), 0)
+        region.clusters |= self._clusters.roots(outside)
+        region.count += 1
+        self.region_of[node] = region
+        if node.op in ELEMENTWISE:
+            reason = "one consumer of each element, in the same space; nothing is stored between."
+            region.decisions.append(Decision("fuse", describe(node), reason))
+
+    def _leave_free(self, node: UOp) -> None:
+        self._earliest[node] = max(self.earliest(each) for each in node.operands)
+        clusters = self._clusters
+        roots = clusters.roots(node.operands)
+        while clusters.total(roots) >= clusters.limit:
+            biggest = max(node.operands, key=lambda each: clusters.total(clusters.roots([each])))
+            self.too_big[biggest] = None
+            clusters.store(biggest)
+            roots = clusters.roots(node.operands)
+        clusters.start(node)
+        clusters.merge(node, roots)
+
+    def _note_outside_reads(self, node: UOp) -> None:
+        home = self.region_of.get(node)
+        for each in node.operands:
+            region = self.region_of.get(each)
+            if region is not None and region is not home:
+                region.read_outside[each] = None
+
+
+def _position_through(node: UOp, place: Index) -> Index:
+    """Return where a user of a value at `place` has that same element in its own shape."""
+    if node.op is Op.PERMUTE:
+        return tuple([place[axis] for axis in node.attrs.order])
+    if node.op is Op.RESHAPE:
+        return reshape_index(place, node.operands[0].shape, node.shape)
+    return place
+
+
+def source_of(region: Region, node: UOp) -> UOp:
+    """Return the member that holds a view's elements, so that views are never stored for a reader."""
+    while node.op in (Op.RESHAPE, Op.PERMUTE) and node.operands[0] in region.position:
+        node = node.operands[0]
+    return node

@@ -1,0 +1,1 @@
+"""The Tensor class, by subject."""

@@ -1,0 +1,67 @@
+"""Turns Python numbers and nested lists into checked and stored values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tinytensor.dtype import DType, dtypes, round_to_bfloat16
+from tinytensor.errors import DTypeError, ShapeError
+from tinytensor.ops.interpret import to_storage
+from tinytensor.ops.uop import Number
+
+Array = npt.NDArray[Any]  # Any: the dtype is a run-time value here
+
+
+def number_dtype(value: Number) -> DType:
+    """Return the dtype that a Python number has on its own."""
+    if isinstance(value, bool):
+        return dtypes.bool
+    return dtypes.int64 if isinstance(value, int) else dtypes.float32
+
+
+def check_number(who: str, value: Number, dtype: DType) -> Number:
+    """Return the value, which the dtype can hold (floats round, and may overflow to inf).
+
+    Raises: DTypeError.
+    """
+    if not dtype.is_int:
+        return value
+    whole = int(value) if math.isfinite(value) else None
+    if whole is None or not dtype.min <= whole <= dtype.max:
+        sentence = f"{who}: the value does not fit the dtype: {value} in {dtype.name}"
+        raise DTypeError(f"{sentence}; it must be in {dtype.min} .. {dtype.max}.")
+    return whole
+
+
+def nested_values(sequence: Sequence[Any], dtype: DType | None) -> tuple[Array, DType]:
+    """Return the stored values of nested lists, and their dtype.
+
+    Raises: ShapeError for ragged lists, DTypeError for what is no number or does not fit.
+    """
+    try:
+        values = np.array(sequence)
+    except ValueError as error:
+        sentence = "tensor: nested lists are ragged: lengths differ at one depth"
+        raise ShapeError(f"{sentence}; they must be equal.") from error
+    if values.dtype.kind not in "biuf":
+        sentence = f"tensor: an element is no number: NumPy reads the lists as {values.dtype}"
+        raise DTypeError(f"{sentence}; all must be bool, int or float. Use stack for tensors.")
+    found = {"b": dtypes.bool, "f": dtypes.float32}.get(values.dtype.kind, dtypes.int64)
+    chosen = dtype or found
+    for extreme in (values.min(), values.max()) if values.size else ():
+        check_number("tensor", extreme.item(), chosen)
+    return stored(values, chosen), chosen
+
+
+def stored(values: Array, dtype: DType) -> Array:
+    """Return values that fit a dtype as memory holds them."""
+    with np.errstate(over="ignore"):
+        converted = values.astype(dtype.value_numpy)
+    if dtype is dtypes.bfloat16:
+        converted = round_to_bfloat16(converted)
+    return to_storage(converted, dtype)

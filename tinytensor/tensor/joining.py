@@ -1,0 +1,92 @@
+"""Turns several Tensors into one: side by side, or stacked along an axis of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Self
+
+from tinytensor.dtype import promote
+from tinytensor.errors import ShapeError
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, cast
+from tinytensor.tensor.axes import check_axis
+from tinytensor.tensor.base import TensorBase
+from tinytensor.tensor.nodes import apply, broadcast, iota, pad, reshape, select
+from tinytensor.tensor.operands import check_devices
+
+
+def join(parts: list[UOp], axis: int) -> UOp:
+    """Return parts of one dtype side by side along an axis.
+
+    Each part is padded to the whole and chosen where it lies: adding them would lose -0.0 and NaN.
+    """
+    ends = [0]
+    for part in parts:
+        ends.append(ends[-1] + part.shape[axis])
+    first = parts[0]
+    shape = (*first.shape[:axis], ends[-1], *first.shape[axis + 1 :])
+    aligned = [1] * len(shape)
+    aligned[axis] = ends[-1]
+    position = broadcast(reshape(iota(ends[-1]), tuple(aligned)), shape)
+    joined: UOp | None = None
+    for number in reversed(range(len(parts))):
+        before, after = [0] * len(shape), [0] * len(shape)
+        before[axis], after[axis] = ends[number], ends[-1] - ends[number + 1]
+        padded = pad(parts[number], tuple(before), tuple(after), 0)
+        if joined is None:
+            joined = padded
+        else:
+            joined = select(apply(Op.LT, position, ends[number + 1]), padded, joined)
+    assert joined is not None, "there is at least one part"
+    return joined
+
+
+class Joining(TensorBase):
+    """Class methods that join tensors."""
+
+    __slots__ = ()
+
+    @classmethod
+    def cat(cls, tensors: Sequence[TensorBase], dim: int = 0) -> Self:
+        """Join tensors along an axis that they have; 1-d tensors without elements are left out."""
+        kept = _check_parts("cat", tensors)
+        real = [each for each in kept if each.shape != (0,)] or list(kept[:1])
+        shape = real[0].shape
+        if not shape:
+            sentence = "cat: a 0-d tensor has no axis to join: shape ()"
+            raise ShapeError(f"{sentence}; ndim must be 1 or more. Use stack.")
+        axis = check_axis("cat", dim, len(shape))
+        for each in real[1:]:
+            rest = (*each.shape[:axis], *shape[axis : axis + 1], *each.shape[axis + 1 :])
+            if rest != shape:
+                sentence = f"cat: shapes differ beyond axis {axis}: {shape} and {each.shape}"
+                raise ShapeError(f"{sentence}; all other axes must be equal.")
+        return cls._joined(kept, [each.uop for each in real], axis)
+
+    @classmethod
+    def stack(cls, tensors: Sequence[TensorBase], dim: int = 0) -> Self:
+        """Join tensors of one shape along an axis of their own."""
+        kept = _check_parts("stack", tensors)
+        shape = kept[0].shape
+        axis = check_axis("stack", dim, len(shape) + 1)
+        for each in kept:
+            if each.shape != shape:
+                sentence = f"stack: shapes differ: {shape} and {each.shape}"
+                raise ShapeError(f"{sentence}; all must be equal.")
+        single = (*shape[:axis], 1, *shape[axis:])
+        return cls._joined(kept, [reshape(each.uop, single) for each in kept], axis)
+
+    @classmethod
+    def _joined(cls, tensors: Sequence[TensorBase], parts: list[UOp], axis: int) -> Self:
+        dtype = reduce(promote, [each.dtype for each in tensors])
+        filled = [cast(part, dtype) for part in parts if part.shape[axis]]
+        joined = join(filled, axis) if filled else cast(parts[0], dtype)
+        return cls._made(joined, tensors[0].device)
+
+
+def _check_parts(who: str, tensors: Sequence[TensorBase]) -> Sequence[TensorBase]:
+    if len(tensors) == 0:
+        raise ShapeError(f"{who}: no tensors are given: 0; there must be 1 or more.")
+    check_devices(who, list(tensors))
+    return tensors

@@ -1,0 +1,110 @@
+"""Turns matrix products into REDUCE[add] of a product of widened operands, (batch, m, n, k)."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tinytensor.dtype import dtypes
+from tinytensor.errors import DTypeError, ShapeError
+from tinytensor.ops.attrs import Combine
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, cast
+from tinytensor.tensor.arithmetic import Arithmetic
+from tinytensor.tensor.axes import broadcast_shapes
+from tinytensor.tensor.base import TensorBase
+from tinytensor.tensor.movement import Movement
+from tinytensor.tensor.nodes import apply, broadcast, permute, reshape, widen
+from tinytensor.tensor.operands import check_devices
+from tinytensor.tensor.reduction import fold
+
+
+def product(a: UOp, b: UOp) -> UOp:
+    """Return the sums of products over k, before any rounding to the operands' dtype.
+
+    Shapes: a (batch, m, k), b (batch, k, n) -> (batch, m, n, 1); batches broadcast.
+    DTypes: halves and float32 accumulate in float32, others in their own.
+    """
+    *a_batch, m, k = a.shape
+    *b_batch, _, n = b.shape
+    shape = (*broadcast_shapes("matmul", [tuple(a_batch), tuple(b_batch)]), m, n, k)
+    order = (*range(len(b_batch)), len(b.shape) - 1, len(b.shape) - 2)
+    rows = broadcast(reshape(a, (*a_batch, m, 1, k)), shape)
+    columns = broadcast(reshape(permute(b, order), (*b_batch, 1, n, k)), shape)
+    if a.dtype.is_float:
+        rows, columns = widen(rows), widen(columns)
+    return fold(Combine.ADD, apply(Op.MUL, rows, columns), (len(shape) - 1,))
+
+
+class LinearAlgebra(Arithmetic, Movement):
+    """Products of vectors, matrices and batches of matrices."""
+
+    __slots__ = ()
+
+    def matmul(self, other: TensorBase) -> Self:
+        """Return the product of the last two axes; a 1-d operand is a row or a column.
+
+        Shapes: a (.., m, k), b (.., k, n) -> (.., m, n).
+        """
+        return self._product("matmul", other)
+
+    def __matmul__(self, other: TensorBase) -> Self:
+        return self._product("matmul", other)
+
+    def mm(self, mat2: TensorBase) -> Self:
+        """Return the product of two matrices."""
+        return self._ranked("mm", mat2, 2, 2)
+
+    def bmm(self, mat2: TensorBase) -> Self:
+        """Return the products of two batches of matrices, without broadcasting."""
+        if self.ndim == mat2.ndim == 3 and self.shape[0] != mat2.shape[0]:
+            raise _mismatch("bmm", "batches differ", self, mat2, "a.shape[0] must equal b.shape[0]")
+        return self._ranked("bmm", mat2, 3, 3)
+
+    def mv(self, vec: TensorBase) -> Self:
+        """Return the product of a matrix and a vector."""
+        return self._ranked("mv", vec, 2, 1)
+
+    def dot(self, tensor: TensorBase) -> Self:
+        """Return the sum of products of two vectors."""
+        return self._ranked("dot", tensor, 1, 1)
+
+    def linear(self, weight: Movement, bias: TensorBase | None = None) -> Self:
+        """Return x @ weight.T + bias.
+
+        Shapes: x (.., k), weight (n, k), bias (n,) -> (.., n).
+        """
+        result = self._product("linear", weight.T)
+        return result if bias is None else result + bias
+
+    def _ranked(self, who: str, other: TensorBase, ndim: int, other_ndim: int) -> Self:
+        if (self.ndim, other.ndim) != (ndim, other_ndim):
+            required = f"they must have ndim {ndim} and {other_ndim}"
+            raise _mismatch(who, "ranks are not those of this product", self, other, required)
+        return self._product(who, other)
+
+    def _product(self, who: str, other: TensorBase) -> Self:
+        _check_product(who, self, other)
+        a, b = self.uop, other.uop
+        rows = a if self.ndim > 1 else reshape(a, (1, *a.shape))
+        columns = b if other.ndim > 1 else reshape(b, (*b.shape, 1))
+        sums = product(rows, columns)
+        *batch, m, n, _ = sums.shape
+        shape = [*batch, *([m] if self.ndim > 1 else []), *([n] if other.ndim > 1 else [])]
+        return self._wrap(cast(reshape(sums, tuple(shape)), self.dtype))
+
+
+def _mismatch(who: str, what: str, a: TensorBase, b: TensorBase, required: str) -> ShapeError:
+    return ShapeError(f"{who}: {what}: a is {a.shape}, b is {b.shape}; {required}.")
+
+
+def _check_product(who: str, a: TensorBase, b: TensorBase) -> None:
+    check_devices(who, [a, b])
+    if a.dtype is not b.dtype or a.dtype is dtypes.bool:
+        sentence = f"{who}: dtypes do not multiply: a is {a.dtype.name}, b is {b.dtype.name}"
+        raise DTypeError(f"{sentence}; they must be equal and not bool.")
+    if a.ndim == 0 or b.ndim == 0:
+        raise _mismatch(who, "an operand is 0-d", a, b, "ndim must be 1 or more")
+    axis = -2 if b.ndim > 1 else -1
+    if a.shape[-1] != b.shape[axis]:
+        required = f"a.shape[-1] must equal b.shape[{axis}]"
+        raise _mismatch(who, "inner sizes differ", a, b, required)

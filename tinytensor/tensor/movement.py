@@ -1,0 +1,135 @@
+"""Turns a change of shape or of the order of elements into view nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Self
+
+from tinytensor.errors import ShapeError
+from tinytensor.ops.uop import Number
+from tinytensor.tensor import nodes
+from tinytensor.tensor.axes import (
+    Dims,
+    check_axes,
+    check_axis,
+    flat_sizes,
+    infer_shape,
+)
+from tinytensor.tensor.base import TensorBase
+from tinytensor.tensor.host import check_number
+
+Sizes = int | Sequence[int]
+
+
+class Movement(TensorBase):
+    """Views and borders."""
+
+    __slots__ = ()
+
+    def reshape(self, *shape: Sizes) -> Self:
+        """Return the elements in row-major order under another shape; one size may be -1."""
+        sizes = infer_shape("reshape", self.shape, flat_sizes(shape))
+        return self._wrap(nodes.reshape(self.uop, sizes))
+
+    def view(self, *shape: Sizes) -> Self:
+        """Return the same as reshape."""
+        return self.reshape(*shape)
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
+        """Return the axes from start_dim to end_dim as one; a 0-d tensor gets one axis."""
+        start = check_axis("flatten", start_dim, self.ndim)
+        end = check_axis("flatten", end_dim, self.ndim)
+        if start > end:
+            sentence = f"flatten: the dims are in the wrong order: {start_dim} and {end_dim}"
+            raise ShapeError(f"{sentence}; start_dim must not come after end_dim.")
+        shape = self.shape
+        flat = math.prod(shape[start : end + 1])
+        return self._wrap(nodes.reshape(self.uop, (*shape[:start], flat, *shape[end + 1 :])))
+
+    def squeeze(self, dim: Dims = None) -> Self:
+        """Return this tensor without its axes of extent 1, or without those among dim."""
+        chosen = () if dim == () else check_axes("squeeze", dim, self.ndim)
+        kept = [n for axis, n in enumerate(self.shape) if n != 1 or axis not in chosen]
+        return self._wrap(nodes.reshape(self.uop, tuple(kept)))
+
+    def unsqueeze(self, dim: int) -> Self:
+        """Return this tensor with an axis of extent 1 before axis dim."""
+        axis = check_axis("unsqueeze", dim, self.ndim + 1)
+        return self._wrap(nodes.reshape(self.uop, (*self.shape[:axis], 1, *self.shape[axis:])))
+
+    def permute(self, *dims: Sizes) -> Self:
+        """Return the axes in another order."""
+        listed = flat_sizes(dims)
+        order = [check_axis("permute", each, self.ndim) for each in listed]
+        if sorted(order) != list(range(self.ndim)):
+            sentence = f"permute: not an order of all axes: {listed} for shape {self.shape}"
+            raise ShapeError(f"{sentence}; each of the {self.ndim} axes must occur once.")
+        return self._wrap(nodes.permute(self.uop, tuple(order)))
+
+    def transpose(self, dim0: int, dim1: int) -> Self:
+        """Return two axes exchanged."""
+        first = check_axis("transpose", dim0, self.ndim)
+        second = check_axis("transpose", dim1, self.ndim)
+        order = list(range(self.ndim))
+        if order:
+            order[first], order[second] = second, first
+        return self._wrap(nodes.permute(self.uop, tuple(order)))
+
+    @property
+    def T(self) -> Self:  # noqa: N802 - PyTorch's name
+        """This tensor with its axes in reverse order."""
+        return self._wrap(nodes.permute(self.uop, tuple(range(self.ndim))[::-1]))
+
+    @property
+    def mT(self) -> Self:  # noqa: N802 - PyTorch's name
+        """This tensor with its last two axes exchanged."""
+        if self.ndim < 2:
+            sentence = f"mT: no matrix: shape {self.shape}"
+            raise ShapeError(f"{sentence}; ndim must be 2 or more.")
+        return self.transpose(-2, -1)
+
+    def expand(self, *sizes: Sizes) -> Self:
+        """Return axes of extent 1 repeated, and axes added in front; -1 keeps an extent."""
+        listed = flat_sizes(sizes)
+        added = len(listed) - self.ndim
+        given = (-2,) * added + self.shape
+        shape = tuple([n if size == -1 else size for n, size in zip(given, listed, strict=False)])
+        fits = [n in (1, -2, size) for n, size in zip(given, shape, strict=False)]
+        if added < 0 or min(shape, default=0) < 0 or not all(fits):
+            sentence = f"expand: sizes do not fit: {listed} for shape {self.shape}"
+            raise ShapeError(f"{sentence}; aligned at the end, only axes of extent 1 may change.")
+        return self._wrap(nodes.broadcast(self.uop, shape))
+
+    def flip(self, *dims: Sizes) -> Self:
+        """Return axes with their elements in reverse order."""
+        listed = flat_sizes(dims)
+        axes = check_axes("flip", listed, self.ndim) if listed else ()
+        slices = [
+            range(n - 1, -1, -1) if axis in axes else range(n) for axis, n in enumerate(self.shape)
+        ]
+        return self._wrap(nodes.take_slices(self.uop, slices))
+
+    def pad(self, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Self:
+        """Return a border of one value around the last axes; negative sizes crop.
+
+        `pad` is (before, after) of the last axis, then of the one before it, and so on.
+        """
+        if mode != "constant":
+            raise ValueError(f"pad: no such mode: {mode!r}; it must be 'constant'.")
+        pairs = list(zip(pad[::2], pad[1::2], strict=False))
+        if len(pad) % 2 or len(pairs) > self.ndim:
+            sentence = f"pad: sizes do not pair with axes: {tuple(pad)} for shape {self.shape}"
+            raise ShapeError(f"{sentence}; there must be two an axis, for at most all axes.")
+        borders = [(0, 0)] * (self.ndim - len(pairs)) + pairs[::-1]
+        kept = []
+        for (before, after), extent in zip(borders, self.shape, strict=True):
+            if before + extent + after < 0 or min(before, 0) + extent + min(after, 0) < 0:
+                sentence = f"pad: crops more than there is: {tuple(pad)} for shape {self.shape}"
+                raise ShapeError(f"{sentence}; an axis must keep 0 elements or more.")
+            kept.append(range(max(-before, 0), extent + min(after, 0)))
+        cropped = nodes.take_slices(self.uop, kept)
+        fill = check_number("pad", 0 if value is None else value, self.dtype)
+        front = tuple([max(before, 0) for before, _ in borders])
+        back = tuple([max(after, 0) for _, after in borders])
+        return self._wrap(nodes.pad(cropped, front, back, fill))

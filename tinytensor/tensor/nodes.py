@@ -1,0 +1,94 @@
+"""Turns nodes into nodes of TENSOR form, leaving out the ones that would change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tinytensor.dtype import DType, dtypes
+from tinytensor.ops.attrs import (
+    ExtentAttrs,
+    OrderAttrs,
+    PadAttrs,
+    ShapeAttrs,
+    SliceAttrs,
+)
+from tinytensor.ops.op import COMPARE, Op
+from tinytensor.ops.uop import Number, UOp, cast, const
+
+Shape = tuple[int, ...]
+COMPARISONS = frozenset(COMPARE)
+
+
+def full(dtype: DType, value: Number, shape: Shape) -> UOp:
+    """Return an array of one value, which takes no memory."""
+    return broadcast(const(dtype, value), shape)
+
+
+def iota(extent: int) -> UOp:
+    """Return 0 .. extent - 1 as int64."""
+    return UOp(Op.IOTA, dtypes.int64, (), ExtentAttrs(extent))
+
+
+def apply(op: Op, x: UOp, *others: UOp | Number) -> UOp:
+    """Return an elementwise op; a number stands for an array of x's dtype and shape."""
+    nodes = [y if isinstance(y, UOp) else full(x.dtype, y, x.shape) for y in others]
+    return UOp(op, dtypes.bool if op in COMPARISONS else x.dtype, (x, *nodes))
+
+
+def select(cond: UOp, x: UOp, y: UOp) -> UOp:
+    """Return x where cond, else y."""
+    return UOp(Op.WHERE, x.dtype, (cond, x, y))
+
+
+def widen(x: UOp) -> UOp:
+    """Return what a composite computes in: float32 for halves and for what is no float."""
+    return x if x.dtype.is_float and not x.dtype.is_half else cast(x, dtypes.float32)
+
+
+def floating(x: UOp) -> UOp:
+    """Return x if it is a float, else x as float32."""
+    return x if x.dtype.is_float else cast(x, dtypes.float32)
+
+
+def reshape(x: UOp, shape: Shape) -> UOp:
+    """Return x's elements in row-major order under another shape."""
+    if x.shape == shape:
+        return x
+    if x.op is Op.RESHAPE:
+        return reshape(x.operands[0], shape)
+    return UOp(Op.RESHAPE, x.dtype, (x,), ShapeAttrs(shape))
+
+
+def broadcast(x: UOp, shape: Shape) -> UOp:
+    """Return x repeated along leading axes and axes of extent 1."""
+    if x.shape == shape:
+        return x
+    if x.op is Op.EXPAND:
+        return broadcast(x.operands[0], shape)
+    aligned = reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape)
+    if aligned.shape == shape:
+        return aligned
+    return UOp(Op.EXPAND, x.dtype, (aligned,), ShapeAttrs(shape))
+
+
+def permute(x: UOp, order: Shape) -> UOp:
+    """Return x with axis i taken from axis order[i]."""
+    if order == tuple(range(len(order))):
+        return x
+    return UOp(Op.PERMUTE, x.dtype, (x,), OrderAttrs(order))
+
+
+def take_slices(x: UOp, slices: Sequence[range]) -> UOp:
+    """Return the elements of x whose index along each axis is in that axis's range."""
+    steps = [each.step if len(each) > 1 else 1 for each in slices]
+    begins = [each.start if each else 0 for each in slices]
+    attrs = SliceAttrs(tuple(begins), tuple(steps), tuple(map(len, slices)))
+    whole = attrs.extent == x.shape and not any(begins) and set(steps) <= {1}
+    return x if whole else UOp(Op.SLICE, x.dtype, (x,), attrs)
+
+
+def pad(x: UOp, before: Shape, after: Shape, value: Number) -> UOp:
+    """Return x with a border of one value."""
+    if not any(before + after):
+        return x
+    return UOp(Op.PAD, x.dtype, (x, const(x.dtype, value)), PadAttrs(before, after))

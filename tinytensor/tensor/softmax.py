@@ -1,0 +1,79 @@
+"""Turns softmax and its kin into exponentials of differences from the greatest element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Self
+
+from tinytensor.dtype import DType
+from tinytensor.ops.attrs import Combine
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, cast
+from tinytensor.tensor.arithmetic import magnitude
+from tinytensor.tensor.axes import Dims, Shape, check_axis
+from tinytensor.tensor.nodes import apply, broadcast, floating, full, reshape, select, widen
+from tinytensor.tensor.reduction import Reduction, at_least_1d, fold
+
+
+def _over_axes(op: Op, x: UOp, folded: UOp) -> UOp:
+    """Apply an op to x and a fold of it, repeated over the folded axes."""
+    return apply(op, x, broadcast(folded, x.shape))
+
+
+def exponential_shares(x: UOp, axes: Shape) -> UOp:
+    """Return exp(x - max) divided by its sum."""
+    powers = apply(Op.EXP, _over_axes(Op.SUB, x, fold(Combine.MAX, x, axes)))
+    return _over_axes(Op.DIV, powers, fold(Combine.ADD, powers, axes))
+
+
+def log_shares(x: UOp, axes: Shape) -> UOp:
+    """Return (x - max) less the logarithm of the sum of its exponentials."""
+    lowered = _over_axes(Op.SUB, x, fold(Combine.MAX, x, axes))
+    total = fold(Combine.ADD, apply(Op.EXP, lowered), axes)
+    return _over_axes(Op.SUB, lowered, apply(Op.LOG, total))
+
+
+def log_total(x: UOp, axes: Shape) -> UOp:
+    """Return log(sum(exp(x))); an infinite maximum is not subtracted, as inf - inf is NaN."""
+    greatest = fold(Combine.MAX, x, axes)
+    infinite = apply(Op.EQ, magnitude(greatest), inf)
+    shift = select(infinite, full(x.dtype, 0, greatest.shape), greatest)
+    total = fold(Combine.ADD, apply(Op.EXP, _over_axes(Op.SUB, x, shift)), axes)
+    return apply(Op.ADD, apply(Op.LOG, total), shift)
+
+
+class Softmax(Reduction):
+    """Functions of all elements along an axis."""
+
+    __slots__ = ()
+
+    def softmax(self, dim: int, dtype: DType | None = None) -> Self:
+        """Return exp(x) divided by its sum along an axis; halves compute in float32."""
+        return self._shares("softmax", exponential_shares, dim, dtype)
+
+    def log_softmax(self, dim: int, dtype: DType | None = None) -> Self:
+        """Return the logarithm of softmax; halves compute in float32."""
+        return self._shares("log_softmax", log_shares, dim, dtype)
+
+    def logsumexp(self, dim: Dims, keepdim: bool = False) -> Self:
+        """Return log(sum(exp(x))) over axes; integers and bool as float32."""
+        axes = self._axes("logsumexp", dim)
+        x = floating(self.uop)
+        wide = widen(at_least_1d(x))
+        extents = [wide.shape[axis] for axis in axes]
+        if 0 not in extents:
+            return self._folded(log_total(wide, axes), axes, keepdim, x.dtype)
+        kept = tuple([1 if axis in axes else n for axis, n in enumerate(wide.shape)])
+        return self._folded(full(x.dtype, -inf, kept), axes, keepdim, x.dtype)
+
+    def _shares(
+        self, who: str, formula: Callable[[UOp, Shape], UOp], dim: int, dtype: DType | None
+    ) -> Self:
+        axis = check_axis(who, dim, self.ndim)
+        result = self._float_result(who, dtype or self.dtype)
+        x = cast(self.uop, result)
+        if 0 in x.shape:
+            return self._wrap(x)
+        shares = formula(widen(at_least_1d(x)), (axis,))
+        return self._wrap(reshape(cast(shares, result), self.shape))
