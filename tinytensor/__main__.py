@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tinytensor import __version__, selfcheck
-from tinytensor.errors import TinyTensorError
+from tinytensor.errors import DeviceError, TinyTensorError
 from tinytensor.report import schedule_lines
 from tinytensor.runtime.device import DEVICE_MODULES, Device, missing_devices
 from tinytensor.selfcheck import Line, Verdict
@@ -25,8 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for each in DEVICE_MODULES:
         print(device_line(each.name, missing.get(each.name)))
     usable = [each.name for each in DEVICE_MODULES if each.name not in missing]
-    names = [options.device.upper()] if options.device else usable
-    results = [run(line, name) for name in names for line in selfcheck.lines(options.quick)]
+    names = [options.device] if options.device else usable
+    results = [is_right for name in names for is_right in run_all(name, options.quick)]
     wrong = results.count(False)
     print(f"\n{wrong} of {len(results)} are wrong." if wrong else "\nAll is right.")
     return 1 if wrong else 0
@@ -55,6 +55,16 @@ def target_facts(target: Target) -> str:
     features = " ".join(sorted(target.features))
     vectors = f"{target.registers} vector registers of {target.vector_bytes} bytes"
     return f"{vectors} ({features}), {sizes}"
+
+
+def run_all(name: str, quick: bool) -> list[bool]:
+    """Check the lines on a device; one that is not there is wrong."""
+    try:
+        device = Device[name].name
+    except DeviceError as error:
+        print(f"\n{error}")
+        return [False]
+    return [run(line, device) for line in selfcheck.lines(quick)]
 
 
 def run(line: Line, device: str) -> bool:

@@ -13,22 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 from tinytensor import report
-from tinytensor.codegen.lower import lower
+from tinytensor.codegen.lower import Lowered, lower
 from tinytensor.config import config
 from tinytensor.dtype import DType
 from tinytensor.errors import CompileError, Site
-from tinytensor.ops.kernel import Decision, Kernel
+from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.program import Program
 from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
-from tinytensor.schedule.order import Step
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import Target
 
 MOST_COMPILED = 4096
+MOST_SCHEDULES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +41,29 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel made ready for a device; `program` is None where the kernel itself is run."""
+    """A kernel made ready for a device; `lowered` is None where the kernel itself is run."""
 
     kernel: Kernel
-    program: Program | None
-    decisions: tuple[Decision, ...]
+    lowered: Lowered | None
     work: Any  # each device runs its own kind of work
 
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel of a schedule: its buffers and what dies with it, as numbers of the graph's walk."""
+
+    compiled: Compiled
+    nodes: tuple[int, ...]
+    releases: tuple[int, ...]
+
+
+Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
 
 # Memory of BUFFER leaves, and the leaf that holds an expression's value while somebody keeps it.
 _STORAGE: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
 _COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
 _COMPILED: OrderedDict[tuple[UOp, str], Compiled] = OrderedDict()
+_SCHEDULES: OrderedDict[tuple[Structure, str, Options], tuple[Launch, ...]] = OrderedDict()
 _LOCK = ForkSafeLock()
 
 
@@ -136,7 +146,10 @@ def _resolve_copies(roots: Sequence[Root]) -> list[Root]:
     """Replace what is already computed, and each COPY, by the leaf that holds its value."""
     known = {node: leaf for node, made in _COMPUTED.items() if (leaf := made()) is not None}
     nodes = walk([root.uop for root in roots], stop=set(known))
-    for node in [each for each in nodes if each.op is Op.COPY and each not in known]:
+    copies = [each for each in nodes if each.op is Op.COPY and each not in known]
+    if not copies and not any(node in known for node in nodes):
+        return list(roots)
+    for node in copies:
         source = substitute_all(node.operands, known)[0]
         device = _device_of(source) or node.attrs.device
         leaf = _compute({_contents_of(source): None}, Device[device])[_contents_of(source)]
@@ -160,24 +173,77 @@ def _compute(wanted: dict[UOp, Site | None], device: AnyDevice) -> dict[UOp, UOp
     """Run the kernels that give some nodes on a device; return each node's leaf."""
     roots = [node for node in wanted if node.op is not Op.BUFFER]
     leaves = {node: node for node in wanted if node.op is Op.BUFFER}
-    options = Options(config.fuse, config.verify, config.stress)
-    steps = schedule(roots, device.target, options) if roots else []
-    kernels = [step.call.kernel for step in steps]
-    ready_before = [(kernel.sink, device.name) in _COMPILED for kernel in kernels]
+    order = walk(roots)
     try:
-        compiled = _compile(kernels, device)
+        launches = _launches_for(order, roots, device)
     except CompileError as error:
         raise _with_line(error, wanted) from error
-    if steps and report.wants_schedule():
-        plans = [each.decisions for each in compiled]
-        report.show_schedule(roots, kernels, plans, ready_before)
     memory = _allocate(roots, device)
-    _run(steps, compiled, memory, device)
+    _run(launches, order, memory, device)
     for node in roots:
         leaf = buffer(node.dtype, node.shape, device.name)
         _STORAGE[leaf] = memory[node]
         leaves[node] = leaf
     return leaves
+
+
+def _launches_for(
+    order: Sequence[UOp], roots: Sequence[UOp], device: AnyDevice
+) -> tuple[Launch, ...]:
+    """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
+    options = Options(config.fuse, config.verify, config.stress)
+    key = (_structure_of(order, roots), device.name, options)
+    known = _SCHEDULES.get(key)
+    if known is None or report.wants_schedule():
+        known = _SCHEDULES[key] = _schedule(order, roots, device, options)
+        if len(_SCHEDULES) > MOST_SCHEDULES:
+            _SCHEDULES.popitem(last=False)
+    _SCHEDULES.move_to_end(key)
+    return known
+
+
+def _structure_of(order: Sequence[UOp], roots: Sequence[UOp]) -> Structure:
+    """Describe a graph up to which buffers its leaves are; equal buffers stay equal."""
+    numbers = {node: number for number, node in enumerate(order)}
+    described = [
+        (node.dtype, node.attrs.shape)
+        if node.op is Op.BUFFER
+        else (node.op, node.dtype, node.attrs, *[numbers[each] for each in node.operands])
+        for node in order
+    ]
+    return (*described, *[numbers[root] for root in roots])
+
+
+def _schedule(
+    order: Sequence[UOp], roots: Sequence[UOp], device: AnyDevice, options: Options
+) -> tuple[Launch, ...]:
+    steps = schedule(roots, device.target, options) if roots else []
+    kernels = [step.call.kernel for step in steps]
+    ready_before = [(kernel.sink, device.name) in _COMPILED for kernel in kernels]
+    compiled = _compile(kernels, device)
+    if steps and report.wants_schedule():
+        plans = [each.lowered.decisions if each.lowered else () for each in compiled]
+        report.show_schedule(roots, kernels, plans, ready_before)
+        for each in compiled:
+            _show_code(each, device)
+    numbers = {node: number for number, node in enumerate(order)}
+    return tuple(
+        [
+            Launch(
+                each,
+                tuple([numbers[node] for node in step.call.nodes]),
+                tuple([numbers[node] for node in step.releases]),
+            )
+            for each, step in zip(compiled, steps, strict=True)
+        ]
+    )
+
+
+def _show_code(compiled: Compiled, device: AnyDevice) -> None:
+    if compiled.lowered is None or config.debug < 3:
+        return
+    code = device.disassemble(compiled.work) if config.debug >= 6 else ""
+    report.print_code(compiled.lowered, code)
 
 
 def _with_line(error: CompileError, wanted: dict[UOp, Site | None]) -> CompileError:
@@ -190,26 +256,26 @@ def _allocate(nodes: Iterable[UOp], device: AnyDevice) -> dict[UOp, Buffer]:
 
 
 def _run(
-    steps: Sequence[Step],
-    compiled: Sequence[Compiled],
+    launches: Sequence[Launch],
+    order: Sequence[UOp],
     memory: dict[UOp, Buffer],
     device: AnyDevice,
 ) -> None:
     """Launch each kernel; an intermediate's memory goes back as soon as nobody reads it."""
-    for step, each in zip(steps, compiled, strict=True):
-        nodes = step.call.nodes
+    for launch in launches:
+        nodes = [order[number] for number in launch.nodes]
         fresh = [node for node in nodes if node.op is not Op.BUFFER and node not in memory]
         memory.update(_allocate(fresh, device))
         buffers = [_STORAGE[node] if node.op is Op.BUFFER else memory[node] for node in nodes]
         if config.debug:
             start = device.event_record()
-            device.run(each.work, buffers)
+            device.run(launch.compiled.work, buffers)
             time_us = device.elapsed_us(start, device.event_record())
-            report.print_launch(each.kernel, device.name, time_us)
+            report.print_launch(launch.compiled.kernel, device.name, time_us)
         else:
-            device.run(each.work, buffers)
-        for node in step.releases:
-            del memory[node]
+            device.run(launch.compiled.work, buffers)
+        for number in launch.releases:
+            del memory[order[number]]
 
 
 def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
@@ -227,10 +293,10 @@ def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
 def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     target: Target = device.target
     if target.kind == "python" or not kernels:
-        return [Compiled(kernel, None, (), kernel) for kernel in kernels]
+        return [Compiled(kernel, None, kernel) for kernel in kernels]
     lowered = [lower(kernel, target) for kernel in kernels]
     works = device.compile([each.program for each in lowered])
     return [
-        Compiled(each.kernel, each.program, each.decisions, work)
+        Compiled(each.kernel, each, work)
         for each, work in zip(lowered, works, strict=True)
     ]

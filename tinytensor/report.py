@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tinytensor.codegen.lower import Lowered
 from tinytensor.config import config
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import ELEMENTWISE, Op
@@ -151,6 +152,20 @@ def show_schedule(
     if config.debug >= 3:
         for kernel in kernels:
             _print(f"--- INDEXED {kernel.name}\n{show(kernel)}")
+
+
+def print_code(lowered: Lowered, machine_code: str) -> None:
+    """Print a kernel's LINEAR form (DEBUG=3), source (4), every pass (5) and machine code (6)."""
+    name = lowered.kernel.name
+    _print(f"--- LINEAR {name}, as planned\n{show(lowered.planned)}")
+    if config.debug >= 5:
+        _print(f"--- LINEAR {name}, after legalize\n{show(lowered.legal)}")
+        for each in lowered.times:
+            _print(f"pass {each.name:10} {each.seconds * 1e3:8.2f} ms")
+    if config.debug >= 4:
+        _print(f"--- SOURCE {name}\n{lowered.program.source}")
+    if config.debug >= 6:
+        _print(f"--- MACHINE CODE {name}\n{machine_code}")
 
 
 def _print(text: str) -> None:

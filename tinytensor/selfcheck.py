@@ -90,14 +90,22 @@ class Verdict:
 
 def lines(quick: bool) -> list[Line]:
     """List the two lines at the sizes to run."""
-    linear_shapes = ((64, 96), (80, 96), (80,)) if quick else ((1024, 768), (1024, 768), (1024,))
+    if quick:
+        return [linear_line(64, 80, 96), gram_line(16), gram_line(64)]
+    return [linear_line(1024, 1024, 768), gram_line(64), gram_line(512), gram_line(1024)]
+
+
+def linear_line(m: int, n: int, k: int) -> Line:
+    """Give the first line, for m rows of k numbers."""
     text = "y = x.matmul(weight.T) + b"
-    first = Line(text, linear, "float16", linear_shapes, linear_reference, linear_contract)
+    shapes = ((m, k), (n, k), (n,))
+    return Line(text, linear, "float16", shapes, linear_reference, linear_contract)
+
+
+def gram_line(n: int) -> Line:
+    """Give the second line, for a square matrix."""
     text = "z = (x @ x.T + 1.0).relu()"
-    return [first] + [
-        Line(text, gram, "float32", ((n, n),), gram_reference, gram_contract)
-        for n in ((16, 64) if quick else (64, 512, 1024))
-    ]
+    return Line(text, gram, "float32", ((n, n),), gram_reference, gram_contract)
 
 
 def check(line: Line, device: str) -> Verdict:

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-import numpy as np
-
 from extra.bench.engines import Call, Engine, HostArray
-from extra.bench.works import Reference, Work
+from extra.bench.works import Work
+from tinytensor.selfcheck import Reference
 
 CLOCK = "process CPU time"
 SEED = 1234
@@ -99,19 +98,10 @@ def start(
         result = engine.fetch(call())
     except Exception as error:  # an engine may raise anything, and the others should still run
         return Outcome(work, engine, problem=f"{type(error).__name__}: {error}")
-    error = largest_error(result, reference)
+    error = reference.largest_error(result)
     if not error <= 1:
         return Outcome(work, engine, error=error, problem=f"wrong: {error:.3g} times the bound")
     return Runner(engine, call, error)
-
-
-def largest_error(result: HostArray, reference: Reference) -> float:
-    """Return the largest error as a part of its bound; NaN or a wrong shape is infinite."""
-    if result.shape != reference.values.shape:
-        return math.inf
-    distance = np.abs(result.astype(np.float64) - reference.values)
-    parts = distance / np.maximum(reference.bounds, np.finfo(np.float64).tiny)
-    return float(np.nan_to_num(parts, nan=math.inf).max())
 
 
 def finish(work: Work, runner: Runner) -> Outcome:

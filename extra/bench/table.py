@@ -74,7 +74,7 @@ def json_line(outcome: Outcome, where: dict[str, str]) -> str:
         record["rounds"] = outcome.rounds
         record["gflops"] = round(work.flops / seconds / 1e9, 3)
         record["gbytes"] = round(work.bytes_moved / seconds / 1e9, 3)
-        record["error_of_bound"] = round(outcome.error, 4)
+        record["error_of_bound"] = float(f"{outcome.error:.3g}")
     return json.dumps(record | where)
 
 

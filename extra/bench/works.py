@@ -1,35 +1,26 @@
-"""Lists the works that the engines are compared on: formula, inputs, cost, reference in float64.
-
-The bound beside a reference says how far a right float32 result may be from it. A sum of n terms in
-any order is within `SIGMAS * sqrt(n) * epsilon / 2` of the sum of their magnitudes.
-Source: Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019, theorem 2.4.
-"""
+"""Lists the works that the engines are compared on: formula, inputs, cost, reference in float64."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from extra.bench.engines import EPSILON, Array, Engine, Formula, HostArray
+from tinytensor.selfcheck import (
+    HALF_ULP,
+    Reference,
+    gram_reference,
+    linear_reference,
+    product_reference,
+    sum_error,
+)
 
-SIGMAS = 6  # a right sum leaves the bound with a probability below 2 exp(-18)
-HALF_ULP = 2.0**-24  # of float32, relative
-HALF_ULP_OF_HALF = 2.0**-11
 FUNCTION_ULP = 4  # what a library's exp may be off by: NumPy's is 2.3
 LEAST = 2.0**-126  # engines may flush what is smaller
 
 Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """The exact result, and how far from it a right one may be, element by element."""
-
-    values: HostArray
-    bounds: HostArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,29 +81,8 @@ def total(engine: Engine, x: Array) -> Array:
     return engine.total(x)
 
 
-# The references: relu brings no two values further apart, so its operand's bound is its own.
-def _sum_error(count: int, magnitudes: HostArray) -> HostArray:
-    return SIGMAS * math.sqrt(count) * HALF_ULP * magnitudes
-
-
-def _product(a: HostArray, b: HostArray) -> Reference:
-    return Reference(a @ b, _sum_error(a.shape[1], np.abs(a) @ np.abs(b)))
-
-
-def _gram(x: HostArray) -> Reference:
-    found = _product(x, x.T)
-    moved = found.values + 1
-    bounds = found.bounds + HALF_ULP * (np.abs(moved) + found.bounds)
-    return Reference(np.maximum(moved, 0), bounds)
-
-
-def _linear(x: HostArray, weight: HostArray, b: HostArray) -> Reference:
-    found = _product(x, weight.T)
-    rounded = found.bounds + HALF_ULP_OF_HALF * (np.abs(found.values) + found.bounds)
-    values = found.values + b
-    return Reference(values, rounded + HALF_ULP_OF_HALF * (np.abs(values) + rounded))
-
-
+# The references, each with the bound of a right float32 result. relu brings no two values further
+# apart, so its operand's bound is its own.
 def _shift(x: HostArray) -> Reference:
     return Reference(np.maximum(x + 1, 0), HALF_ULP * np.abs(x + 1))
 
@@ -122,47 +92,54 @@ def _softmax(x: HostArray) -> Reference:
     weights = np.exp(lowered)
     values = weights / weights.sum(1, keepdims=True)
     power = HALF_ULP * (2 * FUNCTION_ULP - lowered)  # relative: the function's, its operand's
-    whole = power.max(1, keepdims=True) + _sum_error(x.shape[1], np.ones(1))
+    whole = power.max(1, keepdims=True) + sum_error(x.shape[1], np.ones(1))
     return Reference(values, values * (power + whole + 3 * HALF_ULP) + LEAST)
 
 
 def _normalize(x: HostArray) -> Reference:
     count = x.shape[1]
-    mean = x.mean(1, keepdims=True)
+    mean = _row_mean(x)
     centered = x - mean
-    variance = (centered**2).mean(1, keepdims=True) + EPSILON
-    moved = _sum_error(count, np.abs(x).mean(1, keepdims=True)) + HALF_ULP * np.abs(centered)
+    distance = np.abs(centered)
+    variance = _row_mean(centered**2) + EPSILON
+    deviation = np.sqrt(variance)
+    moved = sum_error(count, _row_mean(np.abs(x))) + HALF_ULP * distance
     # A variance may also come as the mean of squares less the squared mean.
-    squares = (x**2).mean(1, keepdims=True) + mean**2
-    spread = 2 * (moved * np.abs(centered)).mean(1, keepdims=True)
-    relative = (spread + _sum_error(count, squares)) / (2 * variance) + 4 * HALF_ULP
-    bounds = (moved + np.abs(centered) * relative) / np.sqrt(variance)
-    return Reference(np.maximum(centered / np.sqrt(variance), 0), bounds)
+    squares = sum_error(count, _row_mean(x**2) + mean**2)
+    spread = squares + 2 * _row_mean(moved * distance)
+    relative = spread / (2 * variance) + 4 * HALF_ULP
+    bounds = (moved + distance * relative) / deviation
+    return Reference(np.maximum(centered / deviation, 0), bounds)
+
+
+def _row_mean(x: HostArray) -> HostArray:
+    mean: HostArray = x.mean(1, keepdims=True)
+    return mean
 
 
 def _total(x: HostArray) -> Reference:
-    return Reference(x.sum(), _sum_error(x.size, np.abs(x).sum()))
+    return Reference(x.sum(), sum_error(x.size, np.abs(x).sum()))
 
 
 # The works.
-def gram_of(n: int) -> Work:
-    """W2 of a square matrix."""
+def gram_of(n: int, name: str = "") -> Work:
+    """The project's second line, on a square matrix."""
     flops = 2 * n**3 + 2 * n**2
-    return Work(f"gram-{n}", gram, "float32", ((n, n),), flops, 8 * n**2, _gram)
+    return Work(name or f"gram-{n}", gram, "float32", ((n, n),), flops, 8 * n**2, gram_reference)
 
 
 def linear_of(m: int, n: int, k: int) -> Work:
-    """W1: a linear layer in half precision."""
+    """The project's first line."""
     shapes = ((m, k), (n, k), (n,))
     flops = 2 * m * n * k + m * n
     moved = 2 * (m * k + n * k + n + m * n)
-    return Work(f"linear-{m}x{n}x{k}", linear, "float16", shapes, flops, moved, _linear)
+    return Work(f"linear-{m}x{n}x{k}", linear, "float16", shapes, flops, moved, linear_reference)
 
 
 def product_of(n: int) -> Work:
     """A plain product of square matrices."""
     shapes = ((n, n), (n, n))
-    return Work(f"matmul-{n}", product, "float32", shapes, 2 * n**3, 12 * n**2, _product)
+    return Work(f"matmul-{n}", product, "float32", shapes, 2 * n**3, 12 * n**2, product_reference)
 
 
 def rowwise(
@@ -180,7 +157,7 @@ def total_of(size: int) -> Work:
 
 
 WORKS = (
-    gram_of(4),  # so little arithmetic that its time is that of building, finding and launching
+    gram_of(4, "overhead"),  # almost no arithmetic: the time to build, find and launch
     gram_of(64),
     gram_of(512),
     gram_of(1024),

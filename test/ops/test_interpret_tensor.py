@@ -65,20 +65,20 @@ def test_counting_wraps_into_its_dtype():
 
 
 def test_bfloat16_values_are_rounded_float32():
-    leaf = buffer(F32, (1,), "PYTHON")
+    leaf = buffer(F32, (), "PYTHON")
 
-    (found,) = interpret([cast(leaf, dtypes.bfloat16) + 1.0], {leaf: np.float32([2.0**-9])})
+    (found,) = interpret([cast(leaf, dtypes.bfloat16) + 1.0], {leaf: np.array(2.0**-9, np.float32)})
 
     assert found.dtype == np.float32
-    assert found.tolist() == [1.0]
+    assert found == 1.0
 
 
 def test_a_long_chain_needs_no_recursion():
-    leaf = buffer(dtypes.int32, (2,), "PYTHON")
+    leaf = buffer(dtypes.int32, (), "PYTHON")
     node = leaf
     for _ in range(20_000):
         node = node + 1
 
-    (found,) = interpret([node], {leaf: np.array([0, -1], np.int32)})
+    (found,) = interpret([node], {leaf: np.array(-1, np.int32)})
 
-    assert found.tolist() == [20_000, 19_999]
+    assert found == 19_999

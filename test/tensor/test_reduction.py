@@ -162,7 +162,7 @@ def test_softmax(name, dim):
 
     # x - max is at most 14, so the exponent's rounding alone moves a share by 7 epsilons.
     assert_within(Tensor(x).softmax(dim), shares, roundings=20)
-    assert_within(Tensor(x).log_softmax(dim), np.log(shares), roundings=60)
+    assert_within(Tensor(x).log_softmax(dim), np.log(shares), roundings=8, scale=14)
 
 
 def test_softmax_of_special_rows():

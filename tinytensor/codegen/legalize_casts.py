@@ -29,12 +29,13 @@ def legalize_cast(node: UOp, target: Target) -> UOp:
     Always legal: each step is exact but the last, which rounds or truncates as CAST says.
     """
     x = node.operands[0]
-    src, dst = x.dtype.scalar, node.dtype.scalar
+    src = x.dtype.scalar
+    dst = node.dtype.scalar
     if dst is dtypes.bool:
         return compare(Op.NE, x, 0)
     if src is dtypes.bool:
         return where(x, operand(node, 1), 0)
-    if dtypes.bfloat16 in (src, dst) or dtypes.float16 in (src, dst):
+    if src.is_half or dst.is_half:
         return _cast_half(node, target)
     if src.is_float and dst.is_int:
         return _saturate(node)
@@ -43,7 +44,8 @@ def legalize_cast(node: UOp, target: Target) -> UOp:
 
 def _cast_half(node: UOp, target: Target) -> UOp:
     x = node.operands[0]
-    src, dst = x.dtype.scalar, node.dtype.scalar
+    src = x.dtype.scalar
+    dst = node.dtype.scalar
     if x.op is Op.CAST and x.operands[0].dtype is node.dtype:
         return x.operands[0]  # widened, which is exact, and back
     if src is dtypes.float64:
@@ -53,7 +55,7 @@ def _cast_half(node: UOp, target: Target) -> UOp:
     if dst is dtypes.bfloat16:
         return _round_to_bfloat16(x)
     if src is dtypes.bfloat16:
-        return bitcast(_shift(cast(bitcast(x, dtypes.uint16), dtypes.uint32), 16), dtypes.float32)
+        return _widen_bfloat16(x)
     if "f16c" in target.features:
         return node
     return _round_to_float16(x) if dst is dtypes.float16 else _widen_float16(x)
@@ -61,7 +63,9 @@ def _cast_half(node: UOp, target: Target) -> UOp:
 
 def _shift(x: UOp, left: int) -> UOp:
     """Shift by a constant: to the left, or to the right when it is negative."""
-    return binary(Op.SHL, x, left) if left > 0 else binary(Op.SHR, x, -left)
+    if left > 0:
+        return binary(Op.SHL, x, left)
+    return binary(Op.SHR, x, -left)
 
 
 def _round_to_odd(x: UOp) -> UOp:
@@ -72,18 +76,48 @@ def _round_to_odd(x: UOp) -> UOp:
     nearest = cast(x, dtypes.float32)
     back = cast(nearest, dtypes.float64)
     bits = bitcast(nearest, dtypes.int32)
-    too_far = where(x < operand(x, 0.0), compare(Op.LT, back, x), compare(Op.LT, x, back))
-    toward_zero = where(too_far, bits - 1, bits)
-    odd = where(compare(Op.NE, back, x), toward_zero | 1, toward_zero)
+    is_negative = x < operand(x, 0.0)
+    is_farther_from_zero = where(is_negative, back < x, x < back)
+    truncated = where(is_farther_from_zero, bits - 1, bits)
+    is_inexact = compare(Op.NE, back, x)
+    odd = where(is_inexact, truncated | 1, truncated)
     return bitcast(odd, dtypes.float32)
+
+
+# bfloat16 is the upper half of float32.
+HALF_PLACE = 0x7FFF  # just below half of bfloat16's last place; the last bit makes up the rest
+QUIET_BIT = 0x400000
+
+
+def _widen_bfloat16(x: UOp) -> UOp:
+    bits = cast(bitcast(x, dtypes.uint16), dtypes.uint32)
+    return bitcast(_shift(bits, 16), dtypes.float32)
 
 
 def _round_to_bfloat16(x: UOp) -> UOp:
     """Round float32 to its upper half, ties to even; a NaN stays one and becomes quiet."""
     bits = bitcast(x, dtypes.uint32)
-    rounded = bits + operand(bits, 0x7FFF) + (_shift(bits, -16) & 1)
-    kept = where(compare(Op.NE, x, x), bits | 0x400000, rounded)
-    return bitcast(cast(_shift(kept, -16), dtypes.uint16), dtypes.bfloat16)
+    last_bit = _shift(bits, -16) & 1
+    rounded = bits + HALF_PLACE + last_bit
+    is_nan = compare(Op.NE, x, x)
+    kept = where(is_nan, bits | QUIET_BIT, rounded)
+    upper = cast(_shift(kept, -16), dtypes.uint16)
+    return bitcast(upper, dtypes.bfloat16)
+
+
+# float16 within float32: 13 fewer bits of mantissa, an exponent biased by 15 and not by 127.
+MANTISSA_SHIFT = 13
+BIAS_DIFFERENCE = (127 - 15) << 23
+MAGNITUDE = 0x7FFFFFFF
+INFINITY = 0x7F800000
+LEAST_NORMAL_HALF = 0x38800000  # 2**-14
+ABOVE_HALVES = 0x47800000  # 2**16
+ALIGNER = 0.5  # its last place is float16's least denormal
+ALIGNER_BITS = 0x3F000000
+HALF_MAGNITUDE = 0x7FFF
+HALF_INFINITY = 0x7C00
+HALF_NAN = 0x7E00
+HALF_SIGN = 0x8000
 
 
 def _round_to_float16(x: UOp) -> UOp:
@@ -93,25 +127,30 @@ def _round_to_float16(x: UOp) -> UOp:
     the exponent is rebiased and half a last place is added, ties to even.
     """
     bits = bitcast(x, dtypes.uint32)
-    magnitude = bits & 0x7FFFFFFF
-    aligned = bitcast(magnitude, dtypes.float32) + 0.5
-    small = bitcast(aligned, dtypes.uint32) - 0x3F000000
-    rebiased = magnitude - ((127 - 15) << 23) + 0xFFF + (_shift(magnitude, -13) & 1)
-    rounded = where(magnitude < operand(bits, 0x38800000), small, _shift(rebiased, -13))
-    finite = where(magnitude < operand(bits, 0x47800000), rounded, 0x7C00)
-    result = where(operand(bits, 0x7F800000) < magnitude, operand(bits, 0x7E00), finite)
-    sign = _shift(bits, -16) & 0x8000
+    magnitude = bits & MAGNITUDE
+    aligned = bitcast(magnitude, dtypes.float32) + ALIGNER
+    small = bitcast(aligned, dtypes.uint32) - ALIGNER_BITS
+    last_bit = _shift(magnitude, -MANTISSA_SHIFT) & 1
+    raised = magnitude - BIAS_DIFFERENCE + 0xFFF + last_bit
+    normal = _shift(raised, -MANTISSA_SHIFT)
+    finite = where(magnitude < LEAST_NORMAL_HALF, small, normal)
+    result = where(magnitude < ABOVE_HALVES, finite, HALF_INFINITY)
+    is_nan = operand(bits, INFINITY) < magnitude
+    result = where(is_nan, operand(bits, HALF_NAN), result)
+    sign = _shift(bits, -16) & HALF_SIGN
     return bitcast(cast(result | sign, dtypes.uint16), dtypes.float16)
 
 
 def _widen_float16(x: UOp) -> UOp:
     """Widen float16 with integers: a multiplication rebiases the exponent, denormals included."""
     bits = cast(bitcast(x, dtypes.uint16), dtypes.uint32)
-    magnitude = _shift(bits & 0x7FFF, 13)
-    rebiased = bitcast(bitcast(magnitude, dtypes.float32) * 2.0**112, dtypes.uint32)
-    is_finite = (bits & 0x7FFF) < operand(bits, 0x7C00)
-    result = where(is_finite, rebiased, magnitude | 0x7F800000)
-    return bitcast(result | _shift(bits & 0x8000, 16), dtypes.float32)
+    half_magnitude = bits & HALF_MAGNITUDE
+    magnitude = _shift(half_magnitude, MANTISSA_SHIFT)
+    rebiased = bitcast(magnitude, dtypes.float32) * 2.0 ** (127 - 15)
+    is_finite = half_magnitude < HALF_INFINITY
+    result = where(is_finite, bitcast(rebiased, dtypes.uint32), magnitude | INFINITY)
+    sign = _shift(bits & HALF_SIGN, 16)
+    return bitcast(result | sign, dtypes.float32)
 
 
 def _saturate(node: UOp) -> UOp:
@@ -119,20 +158,24 @@ def _saturate(node: UOp) -> UOp:
 
     Always legal: the inner cast meets no value that C leaves undefined; NaN gives 0.
     """
-    x, dst = node.operands[0], node.dtype.scalar
+    x = node.operands[0]
+    dst = node.dtype.scalar
     if _is_inside(x, dst):
         return node
     # Narrow integers go through int32, which vectors of floats convert to in one instruction.
     step = dtypes.int32 if dst.bits < 32 else dst
     inside = cast(cast(_keep_inside(x, dst), step), dst)
-    above = where(x < operand(x, float(dst.min)), operand(node, dst.min), inside)
-    return where(operand(x, float(dst.max + 1)) <= x, operand(node, dst.max), above)
+    is_below = x < float(dst.min)
+    is_above = operand(x, float(dst.max + 1)) <= x
+    above_least = where(is_below, operand(node, dst.min), inside)
+    return where(is_above, operand(node, dst.max), above_least)
 
 
 def _keep_inside(x: UOp, dtype: DType) -> UOp:
     """Return x where an integer type holds its whole part, else 0; both ends are exact floats."""
-    low, end = operand(x, float(dtype.min)), operand(x, float(dtype.max + 1))
-    return where((low <= x) & (x < end), x, 0.0)
+    low = operand(x, float(dtype.min))
+    is_inside = (low <= x) & (x < float(dtype.max + 1))
+    return where(is_inside, x, 0.0)
 
 
 _INTEGERS = tuple(dtype for dtype in USER_DTYPES if dtype.is_int)
@@ -142,5 +185,9 @@ def _is_inside(x: UOp, dtype: DType) -> bool:
     """Whether x was made by `_keep_inside` for that type or one it covers."""
     if x.op is not Op.WHERE:
         return False
-    covered = [each for each in _INTEGERS if dtype.min <= each.min and each.max <= dtype.max]
-    return any(x is _keep_inside(x.operands[1], each) for each in covered)
+    kept = x.operands[1]
+    return any(x is _keep_inside(kept, each) for each in _INTEGERS if _covers(dtype, each))
+
+
+def _covers(dtype: DType, other: DType) -> bool:
+    return dtype.min <= other.min and other.max <= dtype.max

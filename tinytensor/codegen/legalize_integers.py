@@ -10,7 +10,11 @@ from tinytensor.ops.uop import UOp, binary, compare, operand, where
 from tinytensor.target import Target
 
 # A bool computes as an unsigned integer of one bit.
-BOOL_AS_BITS = {Op.ADD: Op.OR, Op.SUB: Op.XOR, Op.MUL: Op.AND, Op.MAX: Op.OR, Op.MIN: Op.AND}
+BOOL_AS_BITS = {
+    **dict.fromkeys((Op.ADD, Op.MAX), Op.OR),
+    **dict.fromkeys((Op.MUL, Op.MIN), Op.AND),
+    Op.SUB: Op.XOR,
+}
 
 
 def negate(cond: UOp) -> UOp:
@@ -84,8 +88,9 @@ def modulo_toward_floor(node: UOp) -> UOp:
     Always legal: y = 0 and y = -1 give 0. A power of two masks.
     """
     x, y = node.operands
-    if _exponent(y) is not None:
-        return x & (y - 1)
+    exponent = _exponent(y)
+    if exponent is not None:
+        return x & (2**exponent - 1)
     safe = _safe_divisor(y)
     rest = binary(Op.TRUNCMOD, x, safe)
     # y = -1 divides by 1, whose rest is 0 like its own.

@@ -36,6 +36,8 @@ class Lowered:
     program: Program
     plan: str
     decisions: tuple[Decision, ...]
+    planned: Linear
+    legal: Linear
     times: tuple[PassTime, ...]
 
 
@@ -49,7 +51,7 @@ def lower(kernel: Kernel, target: Target) -> Lowered:
     linear = clock.run("legalize", lambda: legalize(choice.linear, target))
     _verify(linear)
     program = clock.run("emit", lambda: emit_c(linear, target))
-    return Lowered(kernel, program, choice.plan, choice.decisions, tuple(clock.times))
+    return Lowered(kernel, program, choice.plan, choice.decisions, choice.linear, linear, tuple(clock.times))
 
 
 def _verify(linear: Linear) -> None:

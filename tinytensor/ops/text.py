@@ -193,7 +193,7 @@ def _parse_attrs(op: Op, values: dict[str, str]) -> Attrs:
     if op.attrs_type is None:
         raise ValueError(op.name)
     kinds = op.attrs_type.__annotations__
-    parsed = {name: _PARSE_VALUE[kinds[name]](value) for name, value in values.items()}
+    parsed = {name: PARSE_VALUE[kinds[name]](value) for name, value in values.items()}
     attrs: Attrs = op.attrs_type(**parsed)
     return attrs
 
@@ -209,7 +209,7 @@ def _parse_dtype(name: str) -> DType:
     return BY_NAME[scalar].vector(int(lanes))
 
 
-_PARSE_VALUE: dict[str, Callable[[str], Any]] = {  # Any: one type per kind of field
+PARSE_VALUE: dict[str, Callable[[str], Any]] = {  # Any: one type per kind of field
     "int": int,
     "str": str,
     "tuple[int, ...]": _parse_numbers,

@@ -87,7 +87,9 @@ def verify_indexed(kernel: Kernel) -> None:
     Raises: InternalError with the node's line.
     """
     nodes = walk([kernel.sink])
-    verifier = Verifier(Form.INDEXED, f"{kernel.name}: ", [*kernel.ranges, kernel.sink])
+    facts = [] if kernel.contraction is None else [kernel.contraction.node]
+    seeds = [*kernel.ranges, kernel.sink, *facts]
+    verifier = Verifier(Form.INDEXED, f"{kernel.name}: ", seeds)
     verifier.require(kernel.sink.op is Op.SINK, kernel.sink, "root is no sink; a kernel is one")
     for node in nodes:
         verifier.check_node(node)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 
 from tinytensor.errors import CompileError
+from tinytensor.lazy import lazy_import
 from tinytensor.ops.program import Program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.c_compiler import FLAGS, CCompiler, find_compiler
@@ -78,6 +79,16 @@ class CpuDevice(HostDevice[Executable]):
         if work.workspace_bytes:
             addresses.append(self.workspace(work.workspace_bytes))
         work.function(*addresses)
+
+    def disassemble(self, work: Executable) -> str:
+        """Give an executable's machine code, by the system's objdump."""
+        subprocess = lazy_import("subprocess", None, "cpu")
+        command = ["objdump", "-d", "--no-show-raw-insn", work.library._name]
+        try:
+            listing = subprocess.run(command, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            return f"objdump does not run: {error}; install binutils to see machine code."
+        return str(listing.stdout)
 
     def workspace(self, nbytes: int) -> int:
         """Return the address of this thread's scratch memory, grown to `nbytes` if it is less."""

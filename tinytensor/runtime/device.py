@@ -63,6 +63,10 @@ class DeviceBase(ABC, Generic[Work]):
     def run(self, work: Work, buffers: Sequence[Buffer]) -> None:
         """Start the work on buffers, in the order of its params."""
 
+    def disassemble(self, work: Work) -> str:
+        """Give the machine code of some work as text; a device without any says so."""
+        return f"{self.name} runs no machine code of its own."
+
     @abstractmethod
     def synchronize(self) -> None:
         """Wait until all started work is done."""

@@ -7,7 +7,7 @@ the result all join; what is read from outside becomes an output, so one kernel 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tinytensor.ops.kernel import Decision
@@ -32,51 +32,50 @@ class Region:
     rank: int
     read_outside: dict[UOp, None] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
-    clusters: set[UOp] = field(default_factory=set)
-    count: int = 1
+    computed: list[UOp] = field(default_factory=list)
 
 
-class Clusters:
-    """Counts the nodes that would be computed together, so that no kernel outgrows the target."""
+class InlineSizes:
+    """Counts the nodes a kernel would compute, so that none outgrows the target.
+
+    A sum over operands counts shared nodes more than once, so it is an upper bound; only when that
+    reaches the limit are the distinct nodes walked and counted.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._parent: dict[UOp, UOp] = {}
-        self._count: dict[UOp, int] = {}
+        self._most: dict[UOp, int] = {}
         self._stored: set[UOp] = set()
 
-    def find(self, node: UOp) -> UOp:
-        """Return the node that stands for a cluster."""
-        parent = self._parent
-        while parent[node] is not node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
+    def of(self, nodes: Iterable[UOp]) -> int:
+        """Return how many nodes are computed to give some values, at most about the limit."""
+        computed = [each for each in nodes if self._is_computed(each)]
+        bound = sum(self._most[each] for each in computed)
+        return bound if bound < self.limit else self._count(computed)
 
-    def start(self, node: UOp) -> None:
-        """Begin a cluster of one node; the node is computed here."""
-        self._parent[node] = node
-        self._count[node] = 1
-
-    def roots(self, nodes: Sequence[UOp]) -> set[UOp]:
-        """Return the distinct clusters that some nodes belong to; other nodes are not computed."""
-        computed = [each for each in nodes if each in self._parent and each not in self._stored]
-        return {self.find(each) for each in computed}
-
-    def total(self, roots: set[UOp]) -> int:
-        """Return the number of nodes in some clusters."""
-        return sum(self._count[root] for root in roots)
-
-    def merge(self, node: UOp, roots: set[UOp]) -> None:
-        """Put clusters into the cluster of a node."""
-        home = self.find(node)
-        for root in roots - {home}:
-            self._parent[root] = home
-            self._count[home] += self._count[root]
+    def note(self, node: UOp) -> None:
+        """Take in a node that is computed by whoever reads it."""
+        own = 1 if node.op in ELEMENTWISE else 0
+        self._most[node] = own + self.of(node.operands)
 
     def store(self, node: UOp) -> None:
         """Note that a node is stored: its users read it instead of computing it."""
         self._stored.add(node)
+
+    def _is_computed(self, node: UOp) -> bool:
+        return node in self._most and node not in self._stored
+
+    def _count(self, nodes: Sequence[UOp]) -> int:
+        seen = set(nodes)
+        stack = list(nodes)
+        count = 0
+        while stack and count < self.limit:
+            node = stack.pop()
+            count += node.op in ELEMENTWISE
+            fresh = [each for each in node.operands if self._is_computed(each) and each not in seen]
+            seen.update(fresh)
+            stack.extend(fresh)
+        return count
 
 
 class RegionBuilder:
@@ -88,7 +87,7 @@ class RegionBuilder:
         self.regions: list[Region] = []
         self.too_big: dict[UOp, None] = {}
         self._earliest: dict[UOp, int] = {}
-        self._clusters = Clusters(limit)
+        self._sizes = InlineSizes(limit)
 
     def visit(self, node: UOp) -> None:
         """Place one node: an anchor, a member of its operand's region, or neither."""
@@ -110,7 +109,7 @@ class RegionBuilder:
         rank = max(self.earliest(each) for each in node.operands)
         position: dict[UOp, Index] = {node: ranges_over(node.shape, 0)}
         region = Region(node, position, rank)
-        region.clusters = self._clusters.roots(node.operands)
+        region.computed.extend(node.operands)
         self.region_of[node] = region
         self.regions.append(region)
 
@@ -139,9 +138,9 @@ class RegionBuilder:
         if needed > region.rank and region.read_outside:
             reason = "another operand is computed later, from this kernel's result."
             return Decision("decline", subject, reason)
-        clusters = region.clusters | self._clusters.roots(outside)
-        if region.count + self._clusters.total(clusters) >= self._clusters.limit:
-            reason = f"the kernel is at its limit of {self._clusters.limit} ops."
+        size = len(region.position) + self._sizes.of((*region.computed, *outside))
+        if size >= self._sizes.limit:
+            reason = f"the kernel is at its limit of {self._sizes.limit} ops."
             return Decision("decline", subject, reason)
         return _position_through(node, places.pop())
 
@@ -149,8 +148,7 @@ class RegionBuilder:
         outside = [each for each in node.operands if each not in region.position]
         region.position[node] = place
         region.rank = max(region.rank, *(self.earliest(each) for each in outside), 0)
-        region.clusters |= self._clusters.roots(outside)
-        region.count += 1
+        region.computed.extend(each for each in outside if each.op not in LEAVES)
         self.region_of[node] = region
         if node.op in ELEMENTWISE:
             reason = "one consumer of each element, in the same space; nothing is stored between."
@@ -158,15 +156,12 @@ class RegionBuilder:
 
     def _leave_free(self, node: UOp) -> None:
         self._earliest[node] = max(self.earliest(each) for each in node.operands)
-        clusters = self._clusters
-        roots = clusters.roots(node.operands)
-        while clusters.total(roots) >= clusters.limit:
-            biggest = max(node.operands, key=lambda each: clusters.total(clusters.roots([each])))
+        sizes = self._sizes
+        while sizes.of(node.operands) >= sizes.limit - 1:
+            biggest = max(node.operands, key=lambda each: sizes.of([each]))
             self.too_big[biggest] = None
-            clusters.store(biggest)
-            roots = clusters.roots(node.operands)
-        clusters.start(node)
-        clusters.merge(node, roots)
+            sizes.store(biggest)
+        sizes.note(node)
 
     def _note_outside_reads(self, node: UOp) -> None:
         home = self.region_of.get(node)

@@ -10,9 +10,23 @@ from tinytensor.errors import DTypeError
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.base import TensorBase
+from tinytensor.tensor.formulas import (
+    both,
+    div,
+    floor,
+    greater,
+    is_at_most,
+    is_equal,
+    is_unequal,
+    mod,
+    mul,
+    neg,
+    sqrt,
+    sub,
+)
 from tinytensor.tensor.host import check_number
-from tinytensor.tensor.nodes import apply, floating, full, select, widen
-from tinytensor.tensor.operands import Operand, align, align_pair, is_number
+from tinytensor.tensor.nodes import apply, full_like, select, widen
+from tinytensor.tensor.operands import Operand, align, align_pair, is_number, result_dtype
 
 
 def is_integer_or_bool(dtype: DType) -> bool:
@@ -47,23 +61,23 @@ def magnitude(x: UOp) -> UOp:
     """Return the absolute value: +0.0 for -0.0; the least integer stays, as it wraps."""
     if x.dtype.kind in ("uint", "bool"):
         return x
-    return apply(Op.MAX, x, apply(Op.NEG, x))
+    return greater(x, neg(x))
 
 
 def floor_quotient(x: UOp, y: UOp) -> UOp:
     """Return floor(x / y) of floats, of the exact quotient and not of the rounded one.
 
-    A quotient that was rounded up to an integer shows by a remainder of more than half of y. A
+    A quotient that was rounded up to an integer shows by a remainder of half of y or more. A
     remainder of NaN is the answer, unless y is 0: then the quotient, an infinity, is.
     """
-    quotient = apply(Op.DIV, x, y)
-    floor = apply(Op.FLOOR, quotient)
-    remainder = apply(Op.MOD, x, y)
-    twice = apply(Op.ADD, magnitude(remainder), magnitude(remainder))
-    large = apply(Op.LE, magnitude(y), twice)
-    rounded_up = apply(Op.AND, large, apply(Op.EQ, floor, quotient))
-    exact = select(rounded_up, apply(Op.SUB, floor, 1), floor)
-    undefined = apply(Op.AND, apply(Op.NE, remainder, remainder), apply(Op.NE, y, 0))
+    quotient = div(x, y)
+    below = floor(quotient)
+    remainder = mod(x, y)
+    large = is_at_most(mul(magnitude(y), 0.5), magnitude(remainder))
+    left = both(large, is_unequal(remainder, 0))
+    rounded_up = both(left, is_equal(below, quotient))
+    exact = select(rounded_up, sub(below, 1), below)
+    undefined = both(is_unequal(remainder, remainder), is_unequal(y, 0))
     return select(undefined, remainder, exact)
 
 
@@ -72,18 +86,18 @@ def whole_power(x: UOp, exponent: int) -> UOp:
     power = None
     while exponent:
         if exponent & 1:
-            power = x if power is None else apply(Op.MUL, power, x)
+            power = x if power is None else mul(power, x)
         exponent >>= 1
         if exponent:
-            x = apply(Op.MUL, x, x)
-    return full(x.dtype, 1, x.shape) if power is None else power
+            x = mul(x, x)
+    return full_like(x, 1) if power is None else power
 
 
 def root_power(x: UOp, exponent: float) -> UOp:
     """Return x ** exponent for a float x and a multiple of 0.5 that is checked before."""
     size = abs(exponent)
-    power = apply(Op.SQRT, x) if size == 0.5 else whole_power(x, int(size))
-    return power if exponent >= 0 else apply(Op.DIV, full(x.dtype, 1, x.shape), power)
+    power = sqrt(x) if size == 0.5 else whole_power(x, int(size))
+    return power if exponent >= 0 else div(full_like(x, 1), power)
 
 
 class Arithmetic(TensorBase):
@@ -124,12 +138,21 @@ class Arithmetic(TensorBase):
         return self._binary("sub", Op.SUB, other, swapped=swapped)
 
     def __truediv__(self, other: Operand) -> Self:
-        x, y = align_pair("div", self, other)
-        return self._wrap(apply(Op.DIV, floating(x), floating(y)))
+        x, y = self._divided(other)
+        return self._wrap(UOp(Op.DIV, x.dtype, (x, y)))
 
     def __rtruediv__(self, other: Operand) -> Self:
-        x, y = align_pair("div", self, other)
-        return self._wrap(apply(Op.DIV, floating(y), floating(x)))
+        x, y = self._divided(other)
+        return self._wrap(UOp(Op.DIV, x.dtype, (y, x)))
+
+    def _divided(self, other: Operand) -> tuple[UOp, UOp]:
+        """Align for a division: integers and bool divide in float32."""
+        if self.cell.uop.dtype.is_float:
+            return align_pair("div", self, other)
+        promoted = result_dtype("div", self, other)
+        quotient = promoted if promoted.is_float else dtypes.float32
+        x, y = align("div", self, other, dtype=quotient)
+        return x, y
 
     def __floordiv__(self, other: Operand) -> Self:
         return self._floor_divide(*align_pair("floor_divide", self, other))
@@ -173,7 +196,7 @@ class Arithmetic(TensorBase):
 
     def __neg__(self) -> Self:
         check_dtype("neg", self.dtype, is_no_bool)
-        return self._wrap(apply(Op.NEG, self.cell.uop))
+        return self._wrap(neg(self.cell.uop))
 
     def __abs__(self) -> Self:
         check_dtype("abs", self.dtype, is_no_bool)

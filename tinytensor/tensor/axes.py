@@ -25,14 +25,14 @@ def check_axis(who: str, dim: int, ndim: int) -> int:
 
 
 def check_axes(who: str, dim: Dims, ndim: int) -> Shape:
-    """Return dims as ascending axes; None and () mean every axis.
+    """Return dims as ascending axes; None and () mean every axis (of a 0-d tensor: 0).
 
     Raises: IndexOutOfRange, or ShapeError when an axis occurs twice.
     """
     if isinstance(dim, int):
         return (check_axis(who, dim, ndim),)
     if dim is None or len(dim) == 0:
-        return tuple(range(ndim))
+        return tuple(range(max(ndim, 1)))
     axes = [check_axis(who, each, ndim) for each in dim]
     if len(set(axes)) < len(axes):
         raise ShapeError(f"{who}: a dim is given twice: {tuple(dim)}; each must occur once.")

@@ -17,8 +17,9 @@ from tinytensor.ops.uop import Number, UOp, cast, const
 from tinytensor.realize import canonical_device, default_device_name, from_host
 from tinytensor.tensor.axes import check_shape
 from tinytensor.tensor.base import TensorBase
+from tinytensor.tensor.formulas import add, is_equal, mul
 from tinytensor.tensor.host import check_number, nested_values, number_dtype
-from tinytensor.tensor.nodes import apply, broadcast, full, iota, reshape
+from tinytensor.tensor.nodes import broadcast, full, iota, reshape
 from tinytensor.tensor.operands import is_number
 
 Sizes = int | Sequence[int]
@@ -97,6 +98,7 @@ class Creation(TensorBase):
     ) -> Self:
         """Make a tensor of zeros.
 
+        >>> from tinytensor.tensor.tensor import Tensor
         >>> Tensor.zeros(2, 3).shape
         (2, 3)
         """
@@ -162,8 +164,8 @@ class Creation(TensorBase):
         exact = dtypes.int64 if whole else dtypes.float64
         for each in (first, step):
             check_number("arange", each, exact)
-        scaled = apply(Op.MUL, cast(iota(count), exact), step) if step != 1 else iota(count)
-        moved = apply(Op.ADD, cast(scaled, exact), first) if first != 0 else scaled
+        scaled = mul(cast(iota(count), exact), step) if step != 1 else iota(count)
+        moved = add(cast(scaled, exact), first) if first != 0 else scaled
         chosen = dtype or (dtypes.int64 if whole else dtypes.float32)
         return cls._made(cast(moved, chosen), device_name(device), requires_grad)
 
@@ -181,7 +183,7 @@ class Creation(TensorBase):
         shape = check_shape("eye", (n, n if m is None else m))
         rows = broadcast(reshape(iota(shape[0]), (shape[0], 1)), shape)
         columns = broadcast(iota(shape[1]), shape)
-        diagonal = cast(apply(Op.EQ, rows, columns), dtype or dtypes.float32)
+        diagonal = cast(is_equal(rows, columns), dtype or dtypes.float32)
         return cls._made(diagonal, device_name(device), requires_grad)
 
     def full_like(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from math import inf, pi, sqrt
 from typing import Self
 
 from tinytensor.dtype import MANTISSA_BITS, dtypes
@@ -13,37 +13,56 @@ from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.arithmetic import check_dtype, is_no_bool, magnitude
 from tinytensor.tensor.axes import broadcast_shapes
 from tinytensor.tensor.base import TensorBase
-from tinytensor.tensor.nodes import apply, broadcast, floating, full, select, widen
+from tinytensor.tensor.formulas import (
+    add,
+    both,
+    div,
+    erf,
+    exp,
+    floor,
+    greater,
+    is_equal,
+    is_less,
+    is_unequal,
+    lesser,
+    mul,
+    neg,
+    sqrt,
+    sub,
+    tanh,
+    trunc,
+)
+from tinytensor.tensor.nodes import apply, broadcast, floating, full, full_like, select, widen
 from tinytensor.tensor.operands import Operand, align, check_devices
 
 
 def inverse(x: UOp) -> UOp:
     """Return 1 / x."""
-    return apply(Op.DIV, full(x.dtype, 1, x.shape), x)
+    return div(full_like(x, 1), x)
 
 
 def logistic(x: UOp) -> UOp:
     """Return 1 / (1 + exp(-x))."""
-    return inverse(apply(Op.ADD, apply(Op.EXP, apply(Op.NEG, x)), 1))
+    return inverse(add(exp(neg(x)), 1))
 
 
 def logistic_unit(x: UOp) -> UOp:
     """Return x / (1 + exp(-x))."""
-    return apply(Op.DIV, x, apply(Op.ADD, apply(Op.EXP, apply(Op.NEG, x)), 1))
+    return div(x, add(exp(neg(x)), 1))
 
 
 def gaussian_unit(x: UOp) -> UOp:
     """Return x times the normal distribution's share below x."""
-    bell = apply(Op.ERF, apply(Op.MUL, x, sqrt(0.5)))
-    return apply(Op.MUL, apply(Op.MUL, x, 0.5), apply(Op.ADD, bell, 1))
+    bell = erf(mul(x, math.sqrt(0.5)))
+    return mul(mul(x, 0.5), add(bell, 1))
 
 
 def gaussian_unit_by_tanh(x: UOp) -> UOp:
     """Return the approximation of gaussian_unit by a tanh of a cubic polynomial."""
-    cube = apply(Op.MUL, apply(Op.MUL, x, x), x)
-    inner = apply(Op.ADD, x, apply(Op.MUL, cube, 0.044715))
-    bell = apply(Op.TANH, apply(Op.MUL, inner, sqrt(2 / pi)))
-    return apply(Op.MUL, apply(Op.MUL, x, 0.5), apply(Op.ADD, bell, 1))
+    cube = mul(mul(x, x), x)
+    inner = add(x, mul(cube, 0.044715))
+    bell = tanh(mul(inner, math.sqrt(2 / math.pi)))
+    return mul(mul(x, 0.5), add(bell, 1))
 
 
 def round_half_even(x: UOp) -> UOp:
@@ -53,9 +72,9 @@ def round_half_even(x: UOp) -> UOp:
     """
     whole = 2.0 ** MANTISSA_BITS[x.dtype.name]
     size = magnitude(x)
-    rounded = apply(Op.SUB, apply(Op.ADD, size, whole), whole)
-    signed = select(apply(Op.LT, x, 0), apply(Op.NEG, rounded), rounded)
-    changes = apply(Op.AND, apply(Op.LT, size, whole), apply(Op.NE, x, 0))
+    rounded = sub(add(size, whole), whole)
+    signed = select(is_less(x, 0), neg(rounded), rounded)
+    changes = both(is_less(size, whole), is_unequal(x, 0))
     return select(changes, signed, x)
 
 
@@ -102,7 +121,7 @@ class Elementwise(TensorBase):
 
     def rsqrt(self) -> Self:
         """Return 1 / sqrt(x)."""
-        return self._composite(lambda x: inverse(apply(Op.SQRT, x)))
+        return self._composite(lambda x: inverse(sqrt(x)))
 
     def reciprocal(self) -> Self:
         """Return 1 / x."""
@@ -128,25 +147,25 @@ class Elementwise(TensorBase):
         """Return 0 where x < 0, else x; NaN and -0.0 stay."""
         check_dtype("relu", self.dtype, is_no_bool)
         x = self.cell.uop
-        return self._wrap(select(apply(Op.LT, x, 0), full(x.dtype, 0, x.shape), x))
+        return self._wrap(select(is_less(x, 0), full_like(x, 0), x))
 
     def square(self) -> Self:
         """Return x * x; of bool as int64."""
         x = self.cell.uop
         number = cast(x, dtypes.int64) if x.dtype is dtypes.bool else x
-        return self._wrap(apply(Op.MUL, number, number))
+        return self._wrap(mul(number, number))
 
     def floor(self) -> Self:
         """Return the greatest whole number <= x."""
-        return self._rounded(lambda x: apply(Op.FLOOR, x))
+        return self._rounded(lambda x: floor(x))
 
     def ceil(self) -> Self:
         """Return the least whole number >= x."""
-        return self._rounded(lambda x: apply(Op.NEG, apply(Op.FLOOR, apply(Op.NEG, x))))
+        return self._rounded(lambda x: neg(floor(neg(x))))
 
     def trunc(self) -> Self:
         """Return x without its fraction."""
-        return self._rounded(lambda x: apply(Op.TRUNC, x))
+        return self._rounded(lambda x: trunc(x))
 
     def round(self) -> Self:
         """Return the nearest whole number, the even one of two."""
@@ -160,32 +179,32 @@ class Elementwise(TensorBase):
         x = self.cell.uop
         if x.dtype is dtypes.bool:
             return self._wrap(x)
-        zero = full(x.dtype, 0, x.shape)
-        above, below = apply(Op.LT, zero, x), apply(Op.LT, x, zero)
-        return self._wrap(apply(Op.SUB, cast(above, x.dtype), cast(below, x.dtype)))
+        zero = full_like(x, 0)
+        above, below = is_less(zero, x), is_less(x, zero)
+        return self._wrap(sub(cast(above, x.dtype), cast(below, x.dtype)))
 
     def isnan(self) -> Self:
         """Tell where x is NaN."""
-        return self._wrap(apply(Op.NE, self.cell.uop, self.cell.uop))
+        return self._wrap(is_unequal(self.cell.uop, self.cell.uop))
 
     def isinf(self) -> Self:
         """Tell where x is an infinity."""
         x = self.cell.uop
         if not x.dtype.is_float:
             return self._wrap(full(dtypes.bool, False, x.shape))
-        return self._wrap(apply(Op.EQ, magnitude(x), inf))
+        return self._wrap(is_equal(magnitude(x), math.inf))
 
     def logical_not(self) -> Self:
         """Tell where x is 0 or False."""
-        return self._wrap(apply(Op.EQ, self.cell.uop, 0))
+        return self._wrap(is_equal(self.cell.uop, 0))
 
     def maximum(self, other: Operand) -> Self:
         """Return the greater of two; NaN if either is, and +0.0 over -0.0."""
-        return self._wrap(apply(Op.MAX, *align("maximum", self, other)))
+        return self._wrap(greater(*align("maximum", self, other)))
 
     def minimum(self, other: Operand) -> Self:
         """Return the lesser of two; NaN if either is, and -0.0 over +0.0."""
-        return self._wrap(apply(Op.MIN, *align("minimum", self, other)))
+        return self._wrap(lesser(*align("minimum", self, other)))
 
     def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:
         """Return x held between two bounds; max where min > max."""
@@ -194,8 +213,8 @@ class Elementwise(TensorBase):
             raise ValueError("clamp: both bounds are None; min, max or both must be given.")
         x, *limits = align("clamp", self, *bounds)
         if min is not None:
-            x = apply(Op.MAX, x, limits.pop(0))
-        return self._wrap(apply(Op.MIN, x, limits[0]) if limits else x)
+            x = greater(x, limits.pop(0))
+        return self._wrap(lesser(x, limits[0]) if limits else x)
 
     def where(self, condition: TensorBase, other: Operand) -> Self:
         """Return this tensor's elements where the condition holds, else the other's."""

@@ -8,11 +8,11 @@ from typing import Self
 
 from tinytensor.dtype import promote
 from tinytensor.errors import ShapeError
-from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.axes import check_axis
 from tinytensor.tensor.base import TensorBase
-from tinytensor.tensor.nodes import apply, broadcast, iota, pad, reshape, select
+from tinytensor.tensor.formulas import is_less
+from tinytensor.tensor.nodes import broadcast, iota, pad, reshape, select
 from tinytensor.tensor.operands import check_devices
 
 
@@ -37,7 +37,7 @@ def join(parts: list[UOp], axis: int) -> UOp:
         if joined is None:
             joined = padded
         else:
-            joined = select(apply(Op.LT, position, ends[number + 1]), padded, joined)
+            joined = select(is_less(position, ends[number + 1]), padded, joined)
     assert joined is not None, "there is at least one part"
     return joined
 

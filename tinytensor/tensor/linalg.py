@@ -7,13 +7,13 @@ from typing import Self
 from tinytensor.dtype import dtypes
 from tinytensor.errors import DTypeError, ShapeError
 from tinytensor.ops.attrs import Combine
-from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.arithmetic import Arithmetic
 from tinytensor.tensor.axes import broadcast_shapes
 from tinytensor.tensor.base import TensorBase
+from tinytensor.tensor.formulas import mul
 from tinytensor.tensor.movement import Movement
-from tinytensor.tensor.nodes import apply, broadcast, permute, reshape, widen
+from tinytensor.tensor.nodes import broadcast, permute, reshape, widen
 from tinytensor.tensor.operands import check_devices
 from tinytensor.tensor.reduction import fold
 
@@ -32,7 +32,7 @@ def product(a: UOp, b: UOp) -> UOp:
     columns = broadcast(reshape(permute(b, order), (*b_batch, 1, n, k)), shape)
     if a.dtype.is_float:
         rows, columns = widen(rows), widen(columns)
-    return fold(Combine.ADD, apply(Op.MUL, rows, columns), (len(shape) - 1,))
+    return fold(Combine.ADD, mul(rows, columns), (len(shape) - 1,))
 
 
 class LinearAlgebra(Arithmetic, Movement):
@@ -68,7 +68,11 @@ class LinearAlgebra(Arithmetic, Movement):
         """Return the sum of products of two vectors."""
         return self._ranked("dot", tensor, 1, 1)
 
-    def linear(self, weight: Movement, bias: TensorBase | None = None) -> Self:
+    def linear(
+        self,
+        weight: Movement,
+        bias: TensorBase | None = None,
+    ) -> Self:
         """Return x @ weight.T + bias.
 
         Shapes: x (.., k), weight (n, k), bias (n,) -> (.., n).
@@ -76,13 +80,23 @@ class LinearAlgebra(Arithmetic, Movement):
         result = self._product("linear", weight.T)
         return result if bias is None else result + bias
 
-    def _ranked(self, who: str, other: TensorBase, ndim: int, other_ndim: int) -> Self:
+    def _ranked(
+        self,
+        who: str,
+        other: TensorBase,
+        ndim: int,
+        other_ndim: int,
+    ) -> Self:
         if (self.ndim, other.ndim) != (ndim, other_ndim):
             required = f"they must have ndim {ndim} and {other_ndim}"
             raise _mismatch(who, "ranks are not those of this product", self, other, required)
         return self._product(who, other)
 
-    def _product(self, who: str, other: TensorBase) -> Self:
+    def _product(
+        self,
+        who: str,
+        other: TensorBase,
+    ) -> Self:
         _check_product(who, self, other)
         a, b = self.uop, other.uop
         rows = a if self.ndim > 1 else reshape(a, (1, *a.shape))

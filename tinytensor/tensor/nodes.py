@@ -24,6 +24,11 @@ def full(dtype: DType, value: Number, shape: Shape) -> UOp:
     return broadcast(const(dtype, value), shape)
 
 
+def full_like(x: UOp, value: Number) -> UOp:
+    """Return an array of one value with x's dtype and shape."""
+    return broadcast(const(x.dtype, value), x.shape)
+
+
 def iota(extent: int) -> UOp:
     """Return 0 .. extent - 1 as int64."""
     return UOp(Op.IOTA, dtypes.int64, (), ExtentAttrs(extent))
@@ -31,8 +36,9 @@ def iota(extent: int) -> UOp:
 
 def apply(op: Op, x: UOp, *others: UOp | Number) -> UOp:
     """Return an elementwise op; a number stands for an array of x's dtype and shape."""
-    nodes = [y if isinstance(y, UOp) else full(x.dtype, y, x.shape) for y in others]
-    return UOp(op, dtypes.bool if op in COMPARISONS else x.dtype, (x, *nodes))
+    nodes = [y if isinstance(y, UOp) else full_like(x, y) for y in others]
+    dtype = dtypes.bool if op in COMPARISONS else x.dtype
+    return UOp(op, dtype, (x, *nodes))
 
 
 def select(cond: UOp, x: UOp, y: UOp) -> UOp:
@@ -42,7 +48,10 @@ def select(cond: UOp, x: UOp, y: UOp) -> UOp:
 
 def widen(x: UOp) -> UOp:
     """Return what a composite computes in: float32 for halves and for what is no float."""
-    return x if x.dtype.is_float and not x.dtype.is_half else cast(x, dtypes.float32)
+    dtype = x.dtype
+    if dtype.is_float and not dtype.is_half:
+        return x
+    return cast(x, dtypes.float32)
 
 
 def floating(x: UOp) -> UOp:
@@ -65,7 +74,8 @@ def broadcast(x: UOp, shape: Shape) -> UOp:
         return x
     if x.op is Op.EXPAND:
         return broadcast(x.operands[0], shape)
-    aligned = reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape)
+    added = len(shape) - len(x.shape)
+    aligned = reshape(x, (1,) * added + x.shape)
     if aligned.shape == shape:
         return aligned
     return UOp(Op.EXPAND, x.dtype, (aligned,), ShapeAttrs(shape))
@@ -82,13 +92,17 @@ def take_slices(x: UOp, slices: Sequence[range]) -> UOp:
     """Return the elements of x whose index along each axis is in that axis's range."""
     steps = [each.step if len(each) > 1 else 1 for each in slices]
     begins = [each.start if each else 0 for each in slices]
-    attrs = SliceAttrs(tuple(begins), tuple(steps), tuple(map(len, slices)))
-    whole = attrs.extent == x.shape and not any(begins) and set(steps) <= {1}
-    return x if whole else UOp(Op.SLICE, x.dtype, (x,), attrs)
+    extents = tuple(map(len, slices))
+    if extents == x.shape and not any(begins) and set(steps) <= {1}:
+        return x
+    attrs = SliceAttrs(tuple(begins), tuple(steps), extents)
+    return UOp(Op.SLICE, x.dtype, (x,), attrs)
 
 
 def pad(x: UOp, before: Shape, after: Shape, value: Number) -> UOp:
     """Return x with a border of one value."""
     if not any(before + after):
         return x
-    return UOp(Op.PAD, x.dtype, (x, const(x.dtype, value)), PadAttrs(before, after))
+    fill = const(x.dtype, value)
+    attrs = PadAttrs(before, after)
+    return UOp(Op.PAD, x.dtype, (x, fill), attrs)

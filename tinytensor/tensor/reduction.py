@@ -12,7 +12,8 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.axes import Dims, Shape, check_axes
 from tinytensor.tensor.base import TensorBase
-from tinytensor.tensor.nodes import apply, broadcast, reshape, widen
+from tinytensor.tensor.formulas import div, mul, sqrt, sub
+from tinytensor.tensor.nodes import broadcast, reshape, widen
 
 T = TypeVar("T")
 
@@ -39,13 +40,13 @@ def fold(combine: Combine, x: UOp, axes: Shape) -> UOp:
 def average(x: UOp, axes: Shape, fewer: float = 0) -> UOp:
     """Return the sum over axes divided by the number of elements, less `fewer`."""
     count = math.prod(x.shape[axis] for axis in axes) - fewer
-    return apply(Op.DIV, fold(Combine.ADD, x, axes), max(count, 0))
+    return div(fold(Combine.ADD, x, axes), max(count, 0))
 
 
 def variance(x: UOp, axes: Shape, correction: float) -> UOp:
     """Return the mean of squared differences from the mean, in two passes."""
-    centered = apply(Op.SUB, x, broadcast(average(x, axes), x.shape))
-    return average(apply(Op.MUL, centered, centered), axes, correction)
+    centered = sub(x, broadcast(average(x, axes), x.shape))
+    return average(mul(centered, centered), axes, correction)
 
 
 class Reduction(TensorBase):
@@ -53,17 +54,31 @@ class Reduction(TensorBase):
 
     __slots__ = ()
 
-    def _axes(self, who: str, dim: Dims) -> Shape:
-        return check_axes(who, dim, max(self.ndim, 1))
+    def _axes(
+        self,
+        who: str,
+        dim: Dims,
+    ) -> Shape:
+        return check_axes(who, dim, self.ndim)
 
-    def _folded(self, folded: UOp, axes: Shape, keepdim: bool, dtype: DType) -> Self:
+    def _folded(
+        self,
+        folded: UOp,
+        axes: Shape,
+        keepdim: bool,
+        dtype: DType,
+    ) -> Self:
         """Give a fold its final dtype, and drop its axes unless they are kept."""
         shape = self.shape
         kept = [1 if axis in axes else n for axis, n in enumerate(shape)]
         left = [n for axis, n in enumerate(shape) if axis not in axes]
         return self._wrap(reshape(cast(folded, dtype), tuple(kept if keepdim else left)))
 
-    def _filled_axes(self, who: str, dim: Dims) -> Shape:
+    def _filled_axes(
+        self,
+        who: str,
+        dim: Dims,
+    ) -> Shape:
         axes = self._axes(who, dim)
         extents = [self.shape[axis] for axis in axes if self.shape]
         if 0 in extents:
@@ -81,77 +96,153 @@ class Reduction(TensorBase):
         wide = widen(x) if result.is_float else x
         return self._folded(fold(combine, wide, axes), axes, keepdim, result)
 
-    def sum(self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Self:
+    def sum(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+    ) -> Self:
         """Return the sum; of integers and bool in int64."""
         return self._accumulated("sum", Combine.ADD, dim, keepdim, dtype)
 
-    def prod(self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Self:
+    def prod(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+    ) -> Self:
         """Return the product; of integers and bool in int64."""
         return self._accumulated("prod", Combine.MUL, dim, keepdim, dtype)
 
-    def mean(self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Self:
+    def mean(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+    ) -> Self:
         """Return the sum divided by the number of elements; NaN of none."""
         result = self._float_result("mean", dtype or self.dtype)
         axes = self._axes("mean", dim)
         x = widen(cast(at_least_1d(self.uop), result))
         return self._folded(average(x, axes), axes, keepdim, result)
 
-    def var(self, dim: Dims = None, *, correction: float = 1, keepdim: bool = False) -> Self:
+    def var(
+        self,
+        dim: Dims = None,
+        *,
+        correction: float = 1,
+        keepdim: bool = False,
+    ) -> Self:
         """Return the mean squared difference from the mean, over n - correction."""
         result = self._float_result("var", self.dtype)
         axes = self._axes("var", dim)
         spread = variance(widen(at_least_1d(self.uop)), axes, correction)
         return self._folded(spread, axes, keepdim, result)
 
-    def std(self, dim: Dims = None, *, correction: float = 1, keepdim: bool = False) -> Self:
+    def std(
+        self,
+        dim: Dims = None,
+        *,
+        correction: float = 1,
+        keepdim: bool = False,
+    ) -> Self:
         """Return the square root of var."""
         result = self._float_result("std", self.dtype)
         axes = self._axes("std", dim)
         spread = variance(widen(at_least_1d(self.uop)), axes, correction)
-        return self._folded(apply(Op.SQRT, spread), axes, keepdim, result)
+        return self._folded(sqrt(spread), axes, keepdim, result)
 
-    def _float_result(self, who: str, dtype: DType) -> DType:
+    def _float_result(
+        self,
+        who: str,
+        dtype: DType,
+    ) -> DType:
         if not dtype.is_float:
             sentence = f"{who}: does not take {dtype.name}"
             raise DTypeError(f"{sentence}; it must be a float dtype. Use float() first.")
         return dtype
 
-    def any(self, dim: Dims = None, keepdim: bool = False) -> Self:
+    def any(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+    ) -> Self:
         """Tell whether one element is not 0."""
         return self._truth("any", Combine.OR, dim, keepdim)
 
-    def all(self, dim: Dims = None, keepdim: bool = False) -> Self:
+    def all(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+    ) -> Self:
         """Tell whether all elements are not 0."""
         return self._truth("all", Combine.AND, dim, keepdim)
 
-    def _truth(self, who: str, combine: Combine, dim: Dims, keepdim: bool) -> Self:
+    def _truth(
+        self,
+        who: str,
+        combine: Combine,
+        dim: Dims,
+        keepdim: bool,
+    ) -> Self:
         axes = self._axes(who, dim)
         folded = fold(combine, cast(at_least_1d(self.uop), dtypes.bool), axes)
         result = dtypes.uint8 if self.dtype is dtypes.uint8 else dtypes.bool
         return self._folded(folded, axes, keepdim, result)
 
-    def amax(self, dim: Dims = None, keepdim: bool = False) -> Self:
+    def amax(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+    ) -> Self:
         """Return the greatest element; NaN if there is one."""
         return self._extreme("amax", Combine.MAX, dim, keepdim)
 
-    def amin(self, dim: Dims = None, keepdim: bool = False) -> Self:
+    def amin(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+    ) -> Self:
         """Return the least element; NaN if there is one."""
         return self._extreme("amin", Combine.MIN, dim, keepdim)
 
-    def _extreme(self, who: str, combine: Combine, dim: Dims, keepdim: bool) -> Self:
+    def _extreme(
+        self,
+        who: str,
+        combine: Combine,
+        dim: Dims,
+        keepdim: bool,
+    ) -> Self:
         axes = self._filled_axes(who, dim)
         folded = fold(combine, at_least_1d(self.uop), axes)
         return self._folded(folded, axes, keepdim, self.dtype)
 
-    def argmax(self, dim: int | None = None, keepdim: bool = False) -> Self:
+    def argmax(
+        self,
+        dim: int | None = None,
+        keepdim: bool = False,
+    ) -> Self:
         """Return where the greatest element is: the first one, or the first NaN."""
         return self._position("argmax", Combine.ARGMAX, dim, keepdim)
 
-    def argmin(self, dim: int | None = None, keepdim: bool = False) -> Self:
+    def argmin(
+        self,
+        dim: int | None = None,
+        keepdim: bool = False,
+    ) -> Self:
         """Return where the least element is: the first one, or the first NaN."""
         return self._position("argmin", Combine.ARGMIN, dim, keepdim)
 
-    def _position(self, who: str, combine: Combine, dim: int | None, keepdim: bool) -> Self:
+    def _position(
+        self,
+        who: str,
+        combine: Combine,
+        dim: int | None,
+        keepdim: bool,
+    ) -> Self:
         axes = self._filled_axes(who, dim)
         flat = dim is None
         x = reshape(self.uop, (self.numel(),)) if flat else at_least_1d(self.uop)
@@ -162,7 +253,11 @@ class Reduction(TensorBase):
     def max(self) -> Self: ...
     @overload
     def max(self, dim: int, keepdim: bool = False) -> Extremes[Self]: ...
-    def max(self, dim: int | None = None, keepdim: bool = False) -> Self | Extremes[Self]:
+    def max(
+        self,
+        dim: int | None = None,
+        keepdim: bool = False,
+    ) -> Self | Extremes[Self]:
         """Return the greatest element; with dim, the pair (values, indices) along it."""
         values = self._extreme("max", Combine.MAX, dim, keepdim)
         if dim is None:
@@ -173,7 +268,11 @@ class Reduction(TensorBase):
     def min(self) -> Self: ...
     @overload
     def min(self, dim: int, keepdim: bool = False) -> Extremes[Self]: ...
-    def min(self, dim: int | None = None, keepdim: bool = False) -> Self | Extremes[Self]:
+    def min(
+        self,
+        dim: int | None = None,
+        keepdim: bool = False,
+    ) -> Self | Extremes[Self]:
         """Return the least element; with dim, the pair (values, indices) along it."""
         values = self._extreme("min", Combine.MIN, dim, keepdim)
         if dim is None:

@@ -12,6 +12,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.arithmetic import magnitude
 from tinytensor.tensor.axes import Dims, Shape, check_axis
+from tinytensor.tensor.formulas import add, exp, is_equal, log
 from tinytensor.tensor.nodes import apply, broadcast, floating, full, reshape, select, widen
 from tinytensor.tensor.reduction import Reduction, at_least_1d, fold
 
@@ -23,24 +24,24 @@ def _over_axes(op: Op, x: UOp, folded: UOp) -> UOp:
 
 def exponential_shares(x: UOp, axes: Shape) -> UOp:
     """Return exp(x - max) divided by its sum."""
-    powers = apply(Op.EXP, _over_axes(Op.SUB, x, fold(Combine.MAX, x, axes)))
+    powers = exp(_over_axes(Op.SUB, x, fold(Combine.MAX, x, axes)))
     return _over_axes(Op.DIV, powers, fold(Combine.ADD, powers, axes))
 
 
 def log_shares(x: UOp, axes: Shape) -> UOp:
     """Return (x - max) less the logarithm of the sum of its exponentials."""
     lowered = _over_axes(Op.SUB, x, fold(Combine.MAX, x, axes))
-    total = fold(Combine.ADD, apply(Op.EXP, lowered), axes)
-    return _over_axes(Op.SUB, lowered, apply(Op.LOG, total))
+    total = fold(Combine.ADD, exp(lowered), axes)
+    return _over_axes(Op.SUB, lowered, log(total))
 
 
 def log_total(x: UOp, axes: Shape) -> UOp:
     """Return log(sum(exp(x))); an infinite maximum is not subtracted, as inf - inf is NaN."""
     greatest = fold(Combine.MAX, x, axes)
-    infinite = apply(Op.EQ, magnitude(greatest), inf)
+    infinite = is_equal(magnitude(greatest), inf)
     shift = select(infinite, full(x.dtype, 0, greatest.shape), greatest)
-    total = fold(Combine.ADD, apply(Op.EXP, _over_axes(Op.SUB, x, shift)), axes)
-    return apply(Op.ADD, apply(Op.LOG, total), shift)
+    total = fold(Combine.ADD, exp(_over_axes(Op.SUB, x, shift)), axes)
+    return add(log(total), shift)
 
 
 class Softmax(Reduction):
@@ -48,15 +49,27 @@ class Softmax(Reduction):
 
     __slots__ = ()
 
-    def softmax(self, dim: int, dtype: DType | None = None) -> Self:
+    def softmax(
+        self,
+        dim: int,
+        dtype: DType | None = None,
+    ) -> Self:
         """Return exp(x) divided by its sum along an axis; halves compute in float32."""
         return self._shares("softmax", exponential_shares, dim, dtype)
 
-    def log_softmax(self, dim: int, dtype: DType | None = None) -> Self:
+    def log_softmax(
+        self,
+        dim: int,
+        dtype: DType | None = None,
+    ) -> Self:
         """Return the logarithm of softmax; halves compute in float32."""
         return self._shares("log_softmax", log_shares, dim, dtype)
 
-    def logsumexp(self, dim: Dims, keepdim: bool = False) -> Self:
+    def logsumexp(
+        self,
+        dim: Dims,
+        keepdim: bool = False,
+    ) -> Self:
         """Return log(sum(exp(x))) over axes; integers and bool as float32."""
         axes = self._axes("logsumexp", dim)
         x = floating(self.uop)

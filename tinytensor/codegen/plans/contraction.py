@@ -104,14 +104,19 @@ class _Lowering:
         b, flat, tiling = self.builder, self.flat, self.tiling
         for n_block in blocks(b, flat.n.extent, tiling.block_n):
             for k_block in blocks(b, flat.k.extent, tiling.block_k):
-                panel = self._panel_of_b(places, n_block, k_block)
-                for row, rows in self._rows(n_block):
-                    strip = self._strip_of_a(places, fixed_block(row, rows), k_block)
-                    for column, columns in self._columns(n_block, row):
-                        offset = column - n_block.begin
-                        tile = self._register_tile(places, row, rows, column, columns)
-                        self._multiply(strip, panel.at(0, offset), tile, k_block)
-                        self._finish(tile, self._resting_place(tile, offset), k_block)
+                self._multiply_panel(places, n_block, k_block)
+
+    def _multiply_panel(self, places: Mapping[UOp, UOp], n_block: Block, k_block: Block) -> None:
+        """Multiply every strip of a by one panel of b, a register tile at a time."""
+        panel = self._panel_of_b(places, n_block, k_block)
+        for row, rows in self._rows(n_block):
+            strip = self._strip_of_a(places, fixed_block(row, rows), k_block)
+            for column, columns in self._columns(n_block, row):
+                offset = column - n_block.begin
+                tile = self._register_tile(places, row, rows, column, columns)
+                self._multiply(strip, panel.at(0, offset), tile, k_block)
+                resting_place = self._resting_place(tile, offset)
+                self._finish(tile, resting_place, k_block)
 
     def _rows(self, n_block: Block) -> Iterator[tuple[UOp, int]]:
         """Walk the tiles' rows: all of m, or down to the diagonal when tiles are mirrored."""
@@ -122,12 +127,11 @@ class _Lowering:
 
     def _columns(self, n_block: Block, row: UOp) -> Iterator[tuple[UOp, int]]:
         """Walk the tiles' columns: all of the block, or from the diagonal on."""
-        columns = self.tiling.columns
+        b, tiling = self.builder, self.tiling
         if not self.mirrors:
-            return steps(self.builder, n_block, columns)
-        diagonal = row - binary(Op.TRUNCMOD, row, columns)
-        begin = self.builder.value(binary(Op.MAX, n_block.begin, diagonal))
-        return steps(self.builder, n_block, columns, begin)
+            return steps(b, n_block, tiling.columns)
+        begin = binary(Op.MAX, n_block.begin, tiling.square_of(row))
+        return steps(b, n_block, tiling.columns, b.value(begin))
 
     # Operands.
     def _workspace_of_a(self) -> UOp | None:

@@ -80,7 +80,8 @@ class Epilogue:
             self._store_looped(tile, self._copy)
         if not self._mirrors:
             return
-        with self._b.branch(tile.row < tile.column):
+        is_above = self._tiling.square_of(tile.row) + self._tiling.square <= tile.column
+        with self._b.branch(is_above):
             if self._is_unrolled:
                 self._copy_out(tile, self._copy)
             self._store_mirrored(tile, self._copy)
@@ -106,14 +107,21 @@ class Epilogue:
 
     def _store_mirrored(self, tile: RegisterTile, copy: Tile) -> None:
         """Store the columns as rows: sums (i, j) and (j, i) add the same products in order."""
-        b, lanes = self._b, self._tiling.rows
+        lanes = min(tile.lanes, 1 << (tile.rows - 1).bit_length())
+        for i in range(0, tile.rows, lanes):
+            rows = min(lanes, tile.rows - i)
+            for j, columns in steps(self._b, fixed_block(self._b.index(0), tile.columns), lanes):
+                turned = self._turn(copy.at(i, j), rows, columns, lanes)
+                for number, total in enumerate(turned):
+                    m, n = tile.column + j + number, tile.row + i
+                    self._store_vector(tile, m, n, total, rows)
+
+    def _turn(self, block: Tile, rows: int, columns: int, lanes: int) -> list[UOp]:
+        """Return the columns of a block as vectors along its rows."""
+        indices = [block.index(i, 0) for i in range(rows)]
+        read = [self._b.load(block.buffer, each, lanes, columns) for each in indices]
         unread = splat(const(self._flat.total.dtype, 0), lanes)
-        for j, columns in steps(b, fixed_block(b.index(0), tile.columns), lanes):
-            indices = [copy.index(i, j) for i in range(tile.rows)]
-            block = [b.load(copy.buffer, each, lanes, columns) for each in indices]
-            turned = transpose(block + [unread] * (lanes - tile.rows))
-            for i in range(columns):
-                self._store_vector(tile, tile.column + j + i, tile.row, turned[i], tile.rows)
+        return transpose(read + [unread] * (lanes - rows))[:columns]
 
     def _store_vector(self, tile: RegisterTile, m: UOp, n: UOp, total: UOp, valid: int) -> None:
         """Run the epilogue on one vector of sums along n, and every store."""

@@ -18,6 +18,7 @@ from tinytensor.codegen.plans.accumulate import (
 )
 from tinytensor.codegen.plans.lanes import SCALAR, Lanes
 from tinytensor.codegen.plans.merging import FOLDS
+from tinytensor.codegen.plans.resident import Resident
 from tinytensor.codegen.vectorize import Evaluator
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
@@ -85,7 +86,8 @@ class Nest:
     """The loops of one kernel.
 
     `fold_lanes` gives a fold the lanes of one of its own ranges, and is used where no lanes are
-    open; a fold inside open lanes is computed for each of them.
+    open; a fold inside open lanes is computed for each of them. `residents` are kept in scratch
+    memory while their fold runs, and read back by the stores.
     """
 
     def __init__(
@@ -93,10 +95,12 @@ class Nest:
         b: Builder,
         roots: Sequence[UOp],
         fold_lanes: Mapping[UOp, tuple[UOp, Lanes]] | None = None,
+        residents: Sequence[Resident] = (),
     ) -> None:
         self._b = b
         self._free = dependencies(walk(roots))
         self._fold_lanes = dict(fold_lanes or {})
+        self._residents = {each.fold: (each, each.workspace(b)) for each in residents}
 
     def span(self, range_: UOp, lanes: Lanes = SCALAR) -> Span:
         """Return the whole of a range."""
@@ -104,7 +108,13 @@ class Nest:
 
     def store(self, stores: Sequence[UOp], spans: Sequence[Span]) -> None:
         """Emit the loops over spans, outermost first, with the stores inside."""
-        self.loops(spans, stores, [Point(self._b, {}, {})], lambda points: emit(stores, points))
+
+        def emit_stores(points: list[Point]) -> None:
+            for point in points:
+                self._read_residents(point)
+            emit(stores, points)
+
+        self.loops(spans, stores, [Point(self._b, {}, {})], emit_stores)
 
     def loops(
         self, spans: Sequence[Span], roots: Sequence[UOp], points: list[Point], body: Body
@@ -125,17 +135,19 @@ class Nest:
 
     def _walk(self, span: Span, points: list[Point]) -> Iterator[list[Point]]:
         """Open a span: gives the group of points inside, once for each piece of code it takes."""
-        width = span.lanes.width
-        full = span.count // width * width
-        if full == width:
-            yield self._group(span, points, span.begin, width)
+        for begin, count in self.blocks(span, span.lanes.width):
+            yield self._group(span, points, begin, count)
+
+    def blocks(self, span: Span, count: int) -> Iterator[tuple[UOp, int]]:
+        """Cut a span into blocks: gives (begin, count) once for each piece of code it takes."""
+        full = span.count // count * count
+        if full == count:
+            yield span.begin, count
         elif full:
-            end = self._offset(span.begin, full)
-            with self._b.loop(span.begin, end, width) as value:
-                yield self._group(span, points, value, width)
+            with self._b.loop(span.begin, self._offset(span.begin, full), count) as begin:
+                yield begin, count
         if full < span.count:
-            begin = self._offset(span.begin, full)
-            yield self._group(span, points, begin, span.count - full)
+            yield self._offset(span.begin, full), span.count - full
 
     def _group(self, span: Span, points: list[Point], begin: UOp, count: int) -> list[Point]:
         lanes = span.lanes.count
@@ -166,6 +178,23 @@ class Nest:
             for node in fixed:
                 if node in pinned:
                     self._b.value(evaluator.value(node))
+
+    # Residents.
+    def _read_residents(self, point: Point) -> None:
+        for each, workspace in self._residents.values():
+            lanes = point.lanes if point.lane_range is each.stored else 1
+            valid = point.valid if lanes > 1 else 1
+            point.known[each.twin] = self._b.load(
+                workspace, point.ranges[each.stored], lanes, valid
+            )
+
+    def _keep(self, fold: Fold, point: Point, evaluator: Evaluator) -> None:
+        """Store a fold's element when it is resident."""
+        if fold.node in self._residents:
+            each, workspace = self._residents[fold.node]
+            value = evaluator.value(fold.element)
+            valid = point.valid if point.lanes > 1 else 1
+            self._b.store(workspace, point.ranges[each.folded], value, valid)
 
     # Folds.
     def _compute_folds(self, roots: Sequence[UOp], points: list[Point]) -> None:
@@ -202,18 +231,11 @@ class Nest:
 
         def add_blocks(group: list[Point]) -> None:
             whole = spans[cut.depth]
-            for begin, count in self._blocks(whole, cut.count):
+            for begin, count in self.blocks(whole, cut.count):
                 add_block(Span(whole.range_, begin, count, whole.lanes), group)
 
         self.loops(spans[: cut.depth], (fold.element,), points, add_blocks)
         return [Part(cast(total.part().value, fold.dtype)) for total in totals]
-
-    def _blocks(self, span: Span, count: int) -> Iterator[tuple[UOp, int]]:
-        full = span.count // count * count
-        with self._b.loop(span.begin, self._offset(span.begin, full), count) as begin:
-            yield begin, count
-        if full < span.count:
-            yield self._offset(span.begin, full), span.count - full
 
     def _fold_spans(self, fold: Fold, points: list[Point], spans: Sequence[Span]) -> list[Part]:
         """Fold over spans in one go: one part for each point."""
@@ -227,8 +249,9 @@ class Nest:
 
         def include(group: list[Point]) -> None:
             for accumulator, point in zip(accumulators, group, strict=False):
-                position = point.ranges[fold.ranges[0]]
-                accumulator.include(point.evaluator(), position, along is not None, point.valid)
+                position, evaluator = point.ranges[fold.ranges[0]], point.evaluator()
+                self._keep(fold, point, evaluator)
+                accumulator.include(evaluator, position, along is not None, point.valid)
 
         self.loops(spans, (fold.element,), points, include)
         parts = [each.part() for each in accumulators]

@@ -27,12 +27,15 @@ class Tile:
 
     def index(self, row: UOp | int, column: UOp | int) -> UOp:
         """Return where an element lies; fixed numbers end as one displacement."""
-        index, displacement = self.base, 0
+        index = self.base
+        displacement = 0
         for position, stride in ((row, self.row_stride), (column, self.column_stride)):
             if isinstance(position, int):
                 displacement += position * stride
+            elif stride == 1:
+                index = index + position
             else:
-                index = index + (position if stride == 1 else position * stride)
+                index = index + position * stride
         return index + displacement if displacement else index
 
     def at(self, row: UOp | int, column: UOp | int) -> Tile:
@@ -42,18 +45,23 @@ class Tile:
 
 def is_direct(operand: UOp, dtype: DType, ranges: Sequence[UOp]) -> bool:
     """Whether an operand is a plain load of a dtype, with fixed strides along the ranges."""
-    if operand.op is not Op.LOAD or operand.dtype is not dtype or guard_of(operand) is not None:
+    if operand.op is not Op.LOAD or operand.dtype is not dtype:
         return False
-    return all(stride_of(operand.operands[1], each) is not None for each in ranges)
+    if guard_of(operand) is not None:
+        return False
+    index = operand.operands[1]
+    return all(stride_of(index, each) is not None for each in ranges)
 
 
 def direct_tile(b: Builder, operand: UOp, places: Mapping[UOp, UOp], row: UOp, column: UOp) -> Tile:
     """Return where a direct operand lies, from the places of its ranges; it is not copied."""
     param, index = operand.operands[:2]
     base = b.value(Evaluator(b, places).value(index))
-    strides = [stride_of(index, each) for each in (row, column)]
-    assert None not in strides, "a direct operand has strides"
-    return Tile(b.param(param.attrs.number), base, strides[0] or 0, strides[1] or 0)
+    row_stride = stride_of(index, row)
+    column_stride = stride_of(index, column)
+    assert row_stride is not None, "a direct operand has strides"
+    assert column_stride is not None, "a direct operand has strides"
+    return Tile(b.param(param.attrs.number), base, row_stride, column_stride)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +92,9 @@ def pack(b: Builder, packing: Packing, dense: Block, across: Block, tile: Tile) 
 
     Reads along whichever range more of the operand's loads find adjacent in memory.
     """
-    if adjacent_loads(packing.operand, packing.across) > adjacent_loads(
-        packing.operand, packing.dense
-    ):
+    along_dense = adjacent_loads(packing.operand, packing.dense)
+    along_across = adjacent_loads(packing.operand, packing.across)
+    if along_across > along_dense:
         _pack_transposed(b, packing, dense, across, tile)
     else:
         _pack_along(b, packing, dense, across, tile)
@@ -126,15 +134,22 @@ def transpose(block: Sequence[UOp]) -> list[UOp]:
     Layer `distance` swaps the off-diagonal quarters of each square of 2 * distance.
     """
     lanes = len(block)
-    block = list(block)
+    turned = list(block)
     distance = lanes // 2
     while distance:
-        low = [i if not i & distance else lanes + i - distance for i in range(lanes)]
-        high = [i + distance if not i & distance else lanes + i for i in range(lanes)]
         for i in range(lanes):
             if not i & distance:
-                upper, lower = block[i], block[i + distance]
-                block[i] = shuffle(upper, lower, low)
-                block[i + distance] = shuffle(upper, lower, high)
+                pair = turned[i], turned[i + distance]
+                turned[i], turned[i + distance] = _swap_quarters(*pair, distance)
         distance //= 2
-    return block
+    return turned
+
+
+def _swap_quarters(upper: UOp, lower: UOp, distance: int) -> tuple[UOp, UOp]:
+    lanes = upper.dtype.lanes
+    low, high = [], []
+    for i in range(lanes):
+        is_left = not i & distance
+        low.append(i if is_left else lanes + i - distance)
+        high.append(i + distance if is_left else lanes + i)
+    return shuffle(upper, lower, low), shuffle(upper, lower, high)

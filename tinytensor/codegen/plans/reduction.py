@@ -19,6 +19,7 @@ from tinytensor.codegen.plans.lanes import (
 )
 from tinytensor.codegen.plans.merging import FOLDS, merge_ranges
 from tinytensor.codegen.plans.nest import Nest
+from tinytensor.codegen.plans.resident import Resident, find_resident
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import ELEMENTWISE, Mark
@@ -44,6 +45,7 @@ class ReductionFacts:
     order: tuple[UOp, ...]
     lanes: dict[UOp, Lanes]
     along: dict[UOp, tuple[UOp, Lanes]] = field(default_factory=dict)
+    residents: tuple[Resident, ...] = ()
 
 
 def facts(kernel: Kernel, target: Target) -> ReductionFacts | str:
@@ -62,7 +64,7 @@ def lower(facts: ReductionFacts, target: Target) -> Linear:
     kernel = facts.kernel
     b = Builder(kernel.name, kernel.params, kernel.index_dtype)
     stores = kernel.sink.operands
-    nest = Nest(b, stores, facts.along)
+    nest = Nest(b, stores, facts.along, facts.residents)
     nest.store(stores, [nest.span(each, facts.lanes.get(each, SCALAR)) for each in facts.order])
     return b.finish()
 
@@ -121,7 +123,13 @@ class _Space:
             best = best_lane_range(accesses, self._apart)
             lanes[best] = lanes_along(best, values_of(stores), self._kernel, self._target)
             order = [*[each for each in order if each is not best], best]
-        return ReductionFacts(self._kernel, tuple(order), lanes, along)
+        residents = [
+            find_resident(fold, stores, self._apart, self._target)
+            for fold in self._folds
+            if fold.node in along
+        ]
+        kept = tuple([each for each in residents if each is not None])
+        return ReductionFacts(self._kernel, tuple(order), lanes, along, kept)
 
     # Along a kept range.
     def column_cost(self) -> float:

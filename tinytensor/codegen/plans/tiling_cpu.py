@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tinytensor.codegen.builder import Builder
-from tinytensor.ops.uop import UOp, where
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, binary, where
 from tinytensor.target import Target
 
 # One block of k up to this depth: float32, 1024 x 1024 x 1024 on Zen 4, k in one block of 1024 is
@@ -14,7 +16,7 @@ from tinytensor.target import Target
 BLOCK_K_BYTES = 4096
 # Mirroring saves nearly half the products, and costs a copy and a transposition of each tile:
 # float32 x @ x.T on Zen 4, n = 64: 131 GFLOP/s instead of 105; n = 256: 189 instead of 110.
-MIRRORED_TILES = 2
+MIRRORED_SQUARES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +40,18 @@ class Tiling:
         """Elements of one row of the register tile."""
         return self.lanes * self.vectors
 
-    def gains_by_mirroring(self, n: int) -> bool:
-        """Whether half of a symmetric n x n result is worth computing and mirroring.
+    @property
+    def square(self) -> int:
+        """Elements of a side of the least square that whole register tiles fill."""
+        return math.lcm(self.rows, self.columns)
 
-        The diagonal must not cut a register tile's row, and rows become vectors: a power of two.
-        """
-        fits = self.columns % self.rows == 0 and self.rows & (self.rows - 1) == 0
-        return fits and n >= MIRRORED_TILES * self.columns
+    def square_of(self, row: UOp) -> UOp:
+        """Return where the square on the diagonal that holds a row begins."""
+        return row - binary(Op.TRUNCMOD, row, self.square)
+
+    def gains_by_mirroring(self, n: int) -> bool:
+        """Whether half of a symmetric n x n result is worth computing and mirroring."""
+        return self.block_n % self.square == 0 and n >= MIRRORED_SQUARES * self.square
 
 
 def choose_tiling(n: int, k: int, widest_itemsize: int, target: Target) -> Tiling:
@@ -52,19 +59,21 @@ def choose_tiling(n: int, k: int, widest_itemsize: int, target: Target) -> Tilin
 
     With 32 registers 8 x 2 vectors: 8 x 3 and 12 x 2 are as fast (102 to 108 GFLOP/s on Zen 4, n =
     1024), but leave a ragged rest more often, and 12 rows of a can meet in one set of an 8-way L1.
+    With 16 registers 6 x 2: 4 rows reread the panel too often (110 and 80 GFLOP/s, n = 256).
     """
     lanes = target.lanes(widest_itemsize)
     while lanes > 1 and lanes // 2 >= n:
         lanes //= 2
     rows, vectors = 4, 2
     if "fma" in target.features:
-        rows, vectors = (8, 2) if target.registers >= 32 else (4, 3)
+        rows, vectors = (8, 2) if target.registers >= 32 else (6, 2)
     columns = lanes * min(vectors, -(-n // lanes) or 1)
     pieces = -(-k * widest_itemsize // BLOCK_K_BYTES) or 1
     block_k = round_up(-(-k // pieces) or 1, lanes)
     panel_columns = target.l2_bytes * 3 // 4 // (block_k * widest_itemsize)
-    block_n = max(panel_columns // columns, 1) * columns
-    return Tiling(lanes, rows, columns // lanes, block_k, min(block_n, round_up(n, columns)))
+    square = math.lcm(rows, columns)
+    block_n = max(panel_columns // square, 1) * square
+    return Tiling(lanes, rows, columns // lanes, block_k, min(block_n, round_up(n, square)))
 
 
 def round_up(number: int, step: int) -> int:

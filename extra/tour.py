@@ -1,0 +1,114 @@
+"""Prints one line of tensor code at every stage of the compiler: python -m extra.tour.
+
+`python -m extra.tour --write docs/architecture.md` puts each listing into the fenced block below its
+marker `<!-- tour: name -->`. A test runs the same and compares, so the page cannot go stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import re
+from collections.abc import Callable
+
+from tinytensor import Tensor, dtypes
+from tinytensor.codegen.lower import Lowered, lower
+from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.text import show
+from tinytensor.ops.uop import UOp
+from tinytensor.report import schedule_lines
+from tinytensor.schedule.schedule import Options, schedule
+from tinytensor.target import CPU_AVX512
+
+LINE = "y = x.matmul(weight.T) + b"
+LONGEST = 60  # lines of a listing that are kept
+MARKER = re.compile(r"(<!-- tour: (\w+) -->\n+```\w*\n).*?(```\n)", re.DOTALL)
+
+
+class Tour:
+    """The worked example, built once and shown stage by stage."""
+
+    def __init__(self) -> None:
+        x = Tensor.zeros(1024, 768, dtype=dtypes.float16).realize()
+        weight = Tensor.zeros(1024, 768, dtype=dtypes.float16).realize()
+        b = Tensor.zeros(1024, dtype=dtypes.float16).realize()
+        self.root: UOp = (x.matmul(weight.T) + b).uop
+        options = Options(fuse=3, verify=True, stress=False)
+        step = schedule([self.root], CPU_AVX512, options)[0]
+        self.kernel: Kernel = step.call.kernel
+        self.lowered: Lowered = lower(self.kernel, CPU_AVX512)
+
+    def tensor(self) -> str:
+        """The TENSOR form: what is computed."""
+        return _with_small_serials(show([self.root]))
+
+    def decisions(self) -> str:
+        """The schedule: which kernels, and why."""
+        return "\n".join(schedule_lines([self.kernel], [self.lowered.decisions], [False]))
+
+    def indexed(self) -> str:
+        """The INDEXED form: which element is computed from which."""
+        lines = show(self.kernel).splitlines()
+        return "\n".join(line for line in lines if not line.startswith("decision"))
+
+    def linear(self) -> str:
+        """The LINEAR form: who does it, in which order."""
+        return _excerpt(show(self.lowered.planned), "LOOP")
+
+    def source(self) -> str:
+        """The C that is compiled."""
+        return _excerpt(self.lowered.program.source, self.kernel.name)
+
+
+STAGES: dict[str, Callable[[Tour], str]] = {
+    "tensor": Tour.tensor,
+    "decisions": Tour.decisions,
+    "indexed": Tour.indexed,
+    "linear": Tour.linear,
+    "source": Tour.source,
+}
+
+
+def _with_small_serials(text: str) -> str:
+    """Number BUFFER leaves from 0: their serials count every allocation of the process."""
+    serials = list(dict.fromkeys(re.findall(r"serial=(\d+)", text)))
+    return re.sub(r"serial=(\d+)", lambda match: f"serial={serials.index(match[1])}", text)
+
+
+def _excerpt(text: str, first: str) -> str:
+    """Keep the lines from the first that holds a word on, and say how many there are in all."""
+    lines = text.splitlines()
+    start = next(number for number, line in enumerate(lines) if first in line)
+    kept = lines[start : start + LONGEST]
+    left = len(lines) - start - len(kept)
+    return "\n".join([*kept, f"... {left} lines more"] if left > 0 else kept)
+
+
+def listings() -> dict[str, str]:
+    """Return every stage's listing by name."""
+    tour = Tour()
+    return {name: stage(tour) for name, stage in STAGES.items()}
+
+
+def fill_in(page: str, texts: dict[str, str]) -> str:
+    """Return the page with each marked block replaced by its listing."""
+    return MARKER.sub(lambda match: f"{match[1]}{texts[match[2]]}\n{match[3]}", page)
+
+
+def main() -> None:
+    """Print the tour, or write it into a page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", type=pathlib.Path, help="a page with tour markers")
+    arguments = parser.parse_args()
+    texts = listings()
+    if arguments.write:
+        page = arguments.write
+        page.write_text(fill_in(page.read_text(), texts))
+        return
+    print(LINE)
+    for name, text in texts.items():
+        print(f"\n=== {name}\n{text}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Values are computed once, together, in any order, and an error loses nothing."""
+
+import gc
+
+import numpy as np
+import pytest
+from schedule.reading import kernels_of
+
+from tinytensor import Device, Tensor, config, dtypes
+from tinytensor.errors import CompileError
+from tinytensor.ops.op import Op
+from tinytensor.realize import storage_of
+
+
+def test_several_values_are_one_schedule():
+    x = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
+    total, doubled = x.sum(), x * 2
+
+    total.realize(doubled)
+
+    assert total.uop.op is Op.BUFFER
+    assert doubled.uop.op is Op.BUFFER
+    assert (total.item(), doubled.tolist()) == (15.0, [[0, 2, 4], [6, 8, 10]])
+
+
+def test_a_value_somebody_kept_is_not_computed_again():
+    x = Tensor(np.ones((4, 4), np.float32))
+    product = x @ x
+    later = product + 1.0
+    product.realize()
+
+    launches = launches_of(later)
+
+    assert launches == ["pointwise_f32_4x4"]
+
+
+def launches_of(tensor):
+    """The kernels a realization launches, read from what DEBUG=1 prints."""
+    with pytest.MonkeyPatch.context() as patch:
+        seen = []
+        patch.setattr("tinytensor.report.print_launch", lambda k, *_: seen.append(k.name))
+        with config(debug=1):
+            tensor.realize()
+    return seen
+
+
+def test_a_reshaped_result_shares_its_memory():
+    x = Tensor(np.arange(6, dtype=np.float32))
+    flat = x + 1.0
+    square = flat.reshape(2, 3)
+
+    flat.realize(square)
+
+    assert storage_of(flat.uop) is storage_of(square.uop)
+    assert square.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_intermediates_give_their_memory_back():
+    x = Tensor(np.ones((256, 256), np.float32))
+    (x.softmax(-1)).realize()
+    gc.collect()
+    before = Device["CPU"].memory().allocated
+
+    y = x
+    for _ in range(20):
+        y = (y @ y).softmax(-1)
+    y.realize()
+    gc.collect()
+
+    assert Device["CPU"].memory().allocated - before == y.numel() * 4
+
+
+def test_an_error_while_compiling_leaves_every_tensor_as_it_was(monkeypatch):
+    x = Tensor(np.ones(7, np.float32))
+    y = (x * 3.0 + 0.625).relu()
+    expression = y.uop
+    device = type(Device["CPU"])
+
+    def fail(self, programs):
+        raise CompileError("cpu: it does not compile.")
+
+    monkeypatch.setattr(device, "compile", fail)
+    with pytest.raises(CompileError, match="while computing the value made at .*test_realize.py"):
+        y.realize()
+    monkeypatch.undo()
+
+    assert y.uop is expression
+    assert y.tolist() == [3.625] * 7
+
+
+@pytest.mark.parametrize("stress", [0, 1])
+def test_the_order_of_ready_kernels_does_not_matter(stress):
+    x = Tensor(np.arange(12, dtype=np.float32).reshape(3, 4))
+    parts = [x.sum(0), x.amax(1), x @ x.T, x.sum(1, keepdim=True) + x.amax(0, keepdim=True)]
+
+    with config(stress=stress):
+        parts[0].realize(*parts[1:])
+
+    array = np.arange(12).reshape(3, 4)
+    assert parts[0].tolist() == array.sum(0).tolist()
+    assert parts[1].tolist() == array.max(1).tolist()
+    assert parts[2].tolist() == (array @ array.T).tolist()
+    assert parts[3].tolist() == (array.sum(1, keepdims=True) + array.max(0)).tolist()
+
+
+def test_a_chain_of_twenty_thousand_ops_builds_and_realizes():
+    x = Tensor(np.zeros(3, np.float32))
+    for _ in range(20_000):
+        x = x + 1.0
+
+    assert x.tolist() == [20_000.0] * 3
+
+
+def test_equal_graphs_on_other_buffers_reuse_one_schedule(monkeypatch):
+    def line(x):
+        return ((x @ x.T) * 0.5 + 1.0).relu()
+
+    x, y = (Tensor(np.full((5, 5), value, np.float32)) for value in (1, 2))
+    line(x).realize()
+    monkeypatch.setattr("tinytensor.realize.schedule", None)
+
+    assert line(y).tolist() == [[11.0] * 5] * 5
+
+
+def test_equal_buffers_stay_equal_in_the_key():
+    x, y = (Tensor(np.full((3, 3), value, np.float32)) for value in (1, 2))
+
+    same, different = (x @ x - x * 0.25).numpy(), (x @ y - x * 0.25).numpy()
+
+    assert same.tolist() == [[2.75] * 3] * 3
+    assert different.tolist() == [[5.75] * 3] * 3
+
+
+def test_a_copy_to_another_device_computes_where_its_source_lives():
+    x = Tensor(np.arange(4, dtype=np.float32), device="PYTHON")
+    moved = (x + 1.0).to("CPU") * 2.0
+
+    assert moved.device == "CPU"
+    assert moved.tolist() == [2, 4, 6, 8]
+
+
+def test_constants_and_empty_results_need_no_leaf():
+    assert Tensor.full((2, 2), 7, dtype=dtypes.int8).tolist() == [[7, 7], [7, 7]]
+    assert Tensor.zeros(0, 3).sum(0).tolist() == [0.0, 0.0, 0.0]
+    assert Tensor.zeros(0, 3).numpy().shape == (0, 3)
+
+
+def test_the_two_lines_are_one_kernel_each():
+    x, weight = (Tensor.zeros(8, 6, dtype=dtypes.float16) for _ in range(2))
+    bias = Tensor(np.zeros(8, np.float16))
+    square = Tensor(np.ones((4, 4), np.float32))
+
+    assert len(kernels_of(x.matmul(weight.T) + bias)) == 1
+    assert len(kernels_of((square @ square.T + 1.0).relu())) == 1
