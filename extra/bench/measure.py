@@ -96,8 +96,8 @@ def start(
     try:
         call = engine.bind(work.formula, [engine.hold(each) for each in inputs])
         result = engine.fetch(call())
-    except Exception as error:  # an engine may raise anything, and the others should still run
-        return Outcome(work, engine, problem=f"{type(error).__name__}: {error}")
+    except Exception as failure:  # an engine may raise anything, and the others should still run
+        return Outcome(work, engine, problem=f"{type(failure).__name__}: {failure}")
     error = reference.largest_error(result)
     if not error <= 1:
         return Outcome(work, engine, error=error, problem=f"wrong: {error:.3g} times the bound")

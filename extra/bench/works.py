@@ -25,7 +25,11 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One thing to compute. `flops` counts operations, `bytes_moved` inputs and outputs once."""
+    """One thing to compute.
+
+    `flops` counts operations as the formula has them, whatever an engine spares itself;
+    `bytes_moved` counts inputs and outputs once.
+    """
 
     name: str
     formula: Formula

@@ -10,10 +10,10 @@ LEVELS = (
     ("errors", "config", "lazy", "dtype", "target"),
     ("ops",),
     ("schedule", "codegen", "runtime"),
-    ("realize", "grad", "variable"),
+    ("realize", "report", "grad", "variable"),
     ("tensor",),
     ("jit", "nn", "linalg", "special", "array_api", "distributed", "interop"),
-    ("explain", "profile", "tune"),
+    ("explain", "profile", "tune", "selfcheck"),
     ("__init__", "__main__"),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}

@@ -46,8 +46,9 @@ def _cast_half(node: UOp, target: Target) -> UOp:
     x = node.operands[0]
     src = x.dtype.scalar
     dst = node.dtype.scalar
-    if x.op is Op.CAST and x.operands[0].dtype is node.dtype:
-        return x.operands[0]  # widened, which is exact, and back
+    widened = dst.is_half and src.is_float and not src.is_half
+    if widened and x.op is Op.CAST and x.operands[0].dtype is node.dtype:
+        return x.operands[0]  # there and back again, which is exact in this order alone
     if src is dtypes.float64:
         return cast(_round_to_odd(x), dst)
     if dtypes.float32 not in (src, dst):

@@ -90,7 +90,7 @@ def modulo_toward_floor(node: UOp) -> UOp:
     x, y = node.operands
     exponent = _exponent(y)
     if exponent is not None:
-        return x & (2**exponent - 1)
+        return x & ((1 << exponent) - 1)
     safe = _safe_divisor(y)
     rest = binary(Op.TRUNCMOD, x, safe)
     # y = -1 divides by 1, whose rest is 0 like its own.

@@ -331,7 +331,8 @@ def _multiply(left: Array, right: Array, dtype: DType) -> Array:
 
 
 def _largest_sum(left: Array, right: Array) -> float:
-    return left.shape[-1] * _largest(left) * _largest(right)
+    terms: int = left.shape[-1]
+    return terms * _largest(left) * _largest(right)
 
 
 def _largest(values: Array) -> float:

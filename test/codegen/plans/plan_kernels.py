@@ -4,12 +4,13 @@ import numpy as np
 
 from tinytensor.codegen.plan import PLANS
 from tinytensor.dtype import dtypes
-from tinytensor.ops.attrs import Combine, ParamAttrs, ReduceAttrs
+from tinytensor.ops.attrs import Combine, ContractAttrs, ParamAttrs, ReduceAttrs
 from tinytensor.ops.interpret_indexed import run_kernel
 from tinytensor.ops.interpret_linear import run_linear
 from tinytensor.ops.kernel import Kernel, Param
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
+from tinytensor.ops.verify import verify_indexed, verify_linear
 from tinytensor.target import CPU_AVX512, CPU_SSE
 
 TARGETS = (CPU_AVX512, CPU_SSE)
@@ -49,6 +50,12 @@ def fold(combine, x, *ranges):
     return UOp(Op.REDUCE, dtype, (x, *ranges), ReduceAttrs(combine))
 
 
+def contract(a, b, accumulate, m=(), n=(), k=()):
+    numbers = [tuple([each.attrs.number for each in ranges]) for ranges in (m, n, k)]
+    attrs = ContractAttrs((), *numbers, accumulate)
+    return UOp(Op.CONTRACT, accumulate, (a, b, *k), attrs)
+
+
 def small_integers(param, rng):
     """Values whose sums are exact in any order, in the storage dtype."""
     if param.written:
@@ -84,9 +91,11 @@ def lowered(kernel, target):
 def assert_plans_agree(kernel, arrays=None, targets=TARGETS):
     """Every plan that takes the kernel gives the INDEXED interpreter's bits, on every target."""
     arrays = arrays_for(kernel) if arrays is None else arrays
+    verify_indexed(kernel)
     wanted = expected(kernel, arrays)
     for target in targets:
         for name, linear in lowered(kernel, target):
+            verify_linear(linear)
             results = [each.copy() for each in arrays]
             run_linear(linear, results)
             for number, (result, want) in enumerate(zip(results, wanted, strict=True)):

@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass
 
 import pytest
+from codegen.plans.plan_kernels import KernelBuilder, assert_plans_agree, fold, load
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.plans.plan_kernels import KernelBuilder, assert_plans_agree, fold, load
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op

@@ -4,16 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinytensor.codegen.builder import Builder, fma, lane, shuffle, splat, stack
+from tinytensor.codegen.builder import (
+    Builder,
+    fma,
+    lane,
+    shuffle,
+    splat,
+    stack,
+)
 from tinytensor.codegen.vectorize import Evaluator
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import Number, UOp, binary, cast, compare, const, require, where
+from tinytensor.ops.uop import (
+    Number,
+    UOp,
+    binary,
+    cast,
+    compare,
+    const,
+    require,
+    where,
+)
 
 COMBINE_OPS = {
-    **{Combine.ADD: Op.ADD, Combine.MUL: Op.MUL, Combine.MAX: Op.MAX, Combine.MIN: Op.MIN},
-    **{Combine.AND: Op.AND, Combine.OR: Op.OR},
+    Combine.ADD: Op.ADD,
+    Combine.MUL: Op.MUL,
+    Combine.MAX: Op.MAX,
+    Combine.MIN: Op.MIN,
+    Combine.AND: Op.AND,
+    Combine.OR: Op.OR,
 }
 NARROWEST_BYTES = 16  # vectors are halved down to one small register, and rotated within it
 
@@ -54,14 +74,19 @@ def fold_of(node: UOp) -> Fold:
         element, *ranges = node.operands
         combine = node.attrs.combine
     dtype = dtypes.float32 if element.dtype.is_half else element.dtype
-    factors: tuple[UOp, UOp] | None = None
-    if combine is Combine.ADD and dtype.is_float and element.op is Op.MUL:
-        x, y = element.operands
-        factors = None if element.dtype.is_half else (x, y)
     position = None
     if combine in (Combine.ARGMAX, Combine.ARGMIN):
         position = dtypes.int32 if ranges[0].extent < 2**31 else dtypes.int64
+    factors = factors_of(element) if combine is Combine.ADD else None
     return Fold(node, combine, tuple(ranges), element, factors, dtype, position)
+
+
+def factors_of(element: UOp) -> tuple[UOp, UOp] | None:
+    """Return x and y of an element x * y that may join its sum unrounded."""
+    if element.op is not Op.MUL or not element.dtype.is_float or element.dtype.is_half:
+        return None
+    x, y = element.operands
+    return x, y
 
 
 def identity(fold: Fold) -> Number:
@@ -89,7 +114,7 @@ def beats(fold: Fold, y: UOp, x: UOp) -> UOp:
     beyond = compare(Op.LT, x, y) if fold.combine is Combine.ARGMAX else compare(Op.LT, y, x)
     if not fold.dtype.is_float:
         return beyond
-    return beyond | (compare(Op.NE, y, y) & compare(Op.EQ, x, x))
+    return beyond | (is_nan(y) & compare(Op.EQ, x, x))
 
 
 def same(x: UOp, y: UOp) -> UOp:
@@ -97,7 +122,12 @@ def same(x: UOp, y: UOp) -> UOp:
     equal = compare(Op.EQ, x, y)
     if not x.dtype.is_float:
         return equal
-    return equal | (compare(Op.NE, x, x) & compare(Op.NE, y, y))
+    return equal | (is_nan(x) & is_nan(y))
+
+
+def is_nan(x: UOp) -> UOp:
+    """Whether a float is no number."""
+    return compare(Op.NE, x, x)
 
 
 def join_all(fold: Fold, parts: list[Part]) -> Part:

@@ -94,10 +94,12 @@ class _Lowering:
         self.partial_sums = self._workspace_of_partial_sums()
 
     def emit(self) -> Linear:
+        places: dict[UOp, UOp] = {}
         with ExitStack() as loops:
-            outer = self.flat.outer
-            open_loop = self.builder.loop
-            self._emit_product({r: loops.enter_context(open_loop(0, r.extent)) for r in outer})
+            for each in self.flat.outer:
+                loop = self.builder.loop(0, each.extent)
+                places[each] = loops.enter_context(loop)
+            self._emit_product(places)
         return self.builder.finish()
 
     def _emit_product(self, places: Mapping[UOp, UOp]) -> None:
@@ -215,18 +217,24 @@ class _Lowering:
         """Scratch for the sums of a panel between blocks of k, unless the output can hold them."""
         if not self._splits_k or self.store_of_sums is not None:
             return None
-        elements = self.flat.m.extent * self.tiling.block_n
+        elements = self.flat.m.extent * self._resting_pitch
         return self.builder.workspace(self.accumulate, elements)
+
+    @property
+    def _resting_pitch(self) -> int:
+        return min(self.tiling.block_n, self.flat.n.extent)
 
     def _find_store_of_sums(self) -> UOp | None:
         """Find a store whose target can hold partial sums: same dtype, dense, nowhere else used."""
         accesses = [n for n in walk(self.flat.stores) if n.op in (Op.LOAD, Op.STORE)]
         for store in self.flat.stores:
-            target, index = store.operands[:2]
+            target = store.operands[0]
+            index = store.operands[1]
             fits = target.dtype is self.accumulate and guard_of(store) is None
             is_alone = sum(each.operands[0] is target for each in accesses) == 1
-            stride_m, stride_n = (stride_of(index, each) for each in (self.flat.m, self.flat.n))
-            if fits and is_alone and stride_m and stride_n == 1:
+            has_rows = stride_of(index, self.flat.m) not in (None, 0)
+            is_adjacent = stride_of(index, self.flat.n) == 1
+            if fits and is_alone and has_rows and is_adjacent:
                 return store
         return None
 
@@ -236,7 +244,7 @@ class _Lowering:
         if not self._splits_k:
             return None
         if self.partial_sums is not None:
-            panel = Tile(self.partial_sums, b.index(0), self.tiling.block_n, 1)
+            panel = Tile(self.partial_sums, b.index(0), self._resting_pitch, 1)
             return panel.at(tile.row, offset)
         assert self.store_of_sums is not None, "partial sums lie in a workspace or an output"
         here = {**tile.places, flat.m: tile.row, flat.n: tile.column}
@@ -250,13 +258,21 @@ class _Lowering:
             return
         b.value(rest.base)
         with b.branch(b.index(0) < k_block.begin):
-            for each in tile.vectors():
-                index = rest.index(each.row, each.column)
-                earlier = b.load(rest.buffer, index, tile.lanes, each.valid)
-                b.write(each.register, b.read(each.register) + earlier)
+            self._add_earlier(tile, rest)
         with b.branch(k_block.is_last) as is_last:
             self.epilogue.store(tile)
             b.otherwise(is_last)
-            for each in tile.vectors():
-                index = rest.index(each.row, each.column)
-                b.store(rest.buffer, index, b.read(each.register), each.valid)
+            self._leave(tile, rest)
+
+    def _add_earlier(self, tile: RegisterTile, rest: Tile) -> None:
+        b = self.builder
+        for each in tile.vectors():
+            index = rest.index(each.row, each.column)
+            earlier = b.load(rest.buffer, index, tile.lanes, each.valid)
+            b.write(each.register, b.read(each.register) + earlier)
+
+    def _leave(self, tile: RegisterTile, rest: Tile) -> None:
+        b = self.builder
+        for each in tile.vectors():
+            index = rest.index(each.row, each.column)
+            b.store(rest.buffer, index, b.read(each.register), each.valid)

@@ -10,7 +10,12 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import folded_ranges
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.uop import UOp, index_const, make_range, walk
+from tinytensor.ops.uop import (
+    UOp,
+    index_const,
+    make_range,
+    walk,
+)
 
 FOLDS = frozenset((Op.REDUCE, Op.CONTRACT))
 
@@ -67,7 +72,9 @@ def _merged(sink: UOp, outer: UOp, inner: UOp) -> Merged | None:
     both = make_range(max(numbers) + 1, outer.extent * inner.extent)
     parts = {outer: both // inner.extent, inner: both % inner.extent}
     result = simplify_index(replace_ranges(sink, parts, both))
-    return Merged(result, both) if _divisions((result,)) <= _divisions((sink,)) else None
+    if _divisions(result) > _divisions(sink):
+        return None
+    return Merged(result, both)
 
 
 def _is_apart(nodes: Sequence[UOp], outer: UOp, inner: UOp) -> bool:
@@ -77,14 +84,16 @@ def _is_apart(nodes: Sequence[UOp], outer: UOp, inner: UOp) -> bool:
             return True
         if node.op not in (Op.LOAD, Op.STORE):
             continue
-        far, near = stride_of(node.operands[1], outer), stride_of(node.operands[1], inner)
+        index = node.operands[1]
+        far = stride_of(index, outer)
+        near = stride_of(index, inner)
         if far is not None and near is not None and far != near * inner.extent:
             return True
     return False
 
 
-def _divisions(roots: Sequence[UOp]) -> int:
-    return sum(node.op in (Op.FLOORDIV, Op.MOD) for node in walk(roots))
+def _divisions(sink: UOp) -> int:
+    return sum(node.op in (Op.FLOORDIV, Op.MOD) for node in walk((sink,)))
 
 
 def replace_ranges(sink: UOp, parts: dict[UOp, UOp], both: UOp | None = None) -> UOp:
