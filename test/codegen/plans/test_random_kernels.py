@@ -76,12 +76,13 @@ def values(draw, builder, ranges, dtype):
     """An elementwise expression over a few loads."""
     value = draw(loads(builder, ranges, dtype))
     for _ in range(draw(st.integers(0, 2))):
-        other = draw(loads(builder, ranges, dtype))
         kind = draw(st.sampled_from(("add", "max", "where", "position")))
+        if kind == "position":
+            value = value + cast(draw(st.sampled_from(ranges)), dtype)
+            continue
+        other = draw(loads(builder, ranges, dtype))
         if kind == "where":
             value = where(compare(Op.LT, other, value), other, value)
-        elif kind == "position":
-            value = value + cast(draw(st.sampled_from(ranges)), dtype)
         else:
             value = binary(Op.ADD if kind == "add" else Op.MAX, value, other)
     return value
