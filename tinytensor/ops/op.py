@@ -117,6 +117,58 @@ class Op(Enum):
         *("cond x*", a.CallAttrs, L, FUNCTION),
         "out[i] = attrs.function(x[i], ..) of the C library where cond[i], else 0",
     )
+    # LINEAR of a thread block: who runs, shared memory, and waiting for one another.
+    PLACE = ("", a.PlaceAttrs, L, EXACT, "out = the running thread's number, or its block's")
+    SHARED = ("", a.SharedAttrs, L, EXACT, "out = a region of the block's shared memory")
+    BARRIER = ("", a.BarrierAttrs, L, EXACT, "waits until attrs.threads threads have come here")
+    EXCHANGE = ("x", a.ExchangeAttrs, L, EXACT, "out of lane i = x of lane i ^ attrs.distance")
+    ROLE = ("", a.RoleAttrs, L, EXACT, "what follows is run by attrs.warps warps alone")
+    ENDROLE = ("role", a.EffectAttrs, L, EXACT, "closes role")
+    COPY_ASYNC = (
+        *("target index source start valid", a.CopyAttrs, L, EXACT),
+        "target[index + j] = source[start + j] if j < valid else 0, unfinished until waited for",
+    )
+    COPY_COMMIT = ("", a.EffectAttrs, L, EXACT, "closes a group of this thread's unfinished copies")
+    COPY_WAIT = ("", a.WaitAttrs, L, EXACT, "waits until at most attrs.pending groups are unfinished")
+    # Matrix instructions of one warp.
+    LDMATRIX = ("source index", a.FragmentAttrs, L, EXACT, "out = fragments of four 8x8 matrices")
+    MMA = ("x y z", a.MmaAttrs, L, SUM, "out = x @ y + z, fragments of attrs.instruction")
+    # Collective ops on tiles of shared memory, run by all threads of the role.
+    TILE = ("", a.TileAttrs, L, EXACT, "out = a ring of tiles in shared memory")
+    TILE_COPY = (
+        *("tile stage source start rows columns", a.TileCopyAttrs, L, EXACT),
+        "tile[stage, r, c] = source[start + r * row_stride + c] if r < rows and c < columns else 0",
+    )
+    TILE_MMA = (
+        *("accumulator x x_stage y y_stage", a.TileMmaAttrs, L, SUM),
+        "accumulator += x[x_stage] @ y[y_stage], in flight until MMA_WAIT",
+    )
+    MMA_WAIT = ("accumulator", a.WaitAttrs, L, EXACT, "waits until the accumulator may be read")
+    # Hopper: transaction barriers, bulk tensor copies, warpgroup products.
+    MBARRIERS = ("", a.MbarrierAttrs, L, EXACT, "out = barriers that count arrivals and bytes")
+    MBARRIER_INIT = ("barriers", a.EffectAttrs, L, EXACT, "each barrier awaits its arrivals, phase 0")
+    MBARRIER_EXPECT = ("barriers i bytes", a.EffectAttrs, L, EXACT, "arrives at i; awaits bytes more")
+    MBARRIER_ARRIVE = ("barriers i", a.EffectAttrs, L, EXACT, "arrives at barrier i")
+    MBARRIER_WAIT = ("barriers i parity", a.EffectAttrs, L, EXACT, "waits until that phase is over")
+    TENSOR_MAP = ("", a.TensorMapAttrs, L, EXACT, "out = a buffer as the bulk copy engine sees it")
+    BULK_LOAD = (
+        *("tile stage map column row barriers i", a.EffectAttrs, L, EXACT),
+        "tile[stage] = the box of map at (row, column), 0 outside; its bytes count at barrier i",
+    )
+    BULK_STORE = (
+        *("map column row tile stage", a.EffectAttrs, L, EXACT),
+        "the box of map at (row, column) = tile[stage], unfinished until BULK_WAIT",
+    )
+    BULK_COMMIT = ("", a.EffectAttrs, L, EXACT, "closes a group of this thread's bulk stores")
+    BULK_WAIT = ("", a.WaitAttrs, L, EXACT, "waits until at most attrs.pending groups still read")
+    PROXY_FENCE = ("", a.EffectAttrs, L, EXACT, "makes own shared stores visible to the copy engine")
+    WGMMA_FENCE = ("accumulator", a.EffectAttrs, L, EXACT, "orders register use before WGMMA")
+    WGMMA = (
+        *("accumulator x x_index y y_index", a.WgmmaAttrs, L, SUM),
+        "accumulator += the product of two shared blocks, in flight until WGMMA_WAIT",
+    )
+    WGMMA_COMMIT = ("", a.EffectAttrs, L, EXACT, "closes a group of products")
+    WGMMA_WAIT = ("accumulator", a.WaitAttrs, L, EXACT, "waits until at most attrs.pending are left")
 
     __hash__ = object.__hash__
 
