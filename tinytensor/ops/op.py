@@ -25,6 +25,8 @@ class Mark(Enum):
     TRANSCENDENTAL = "transcendental"
 
 
+IL = Form.INDEXED | Form.LINEAR
+TI = Form.TENSOR | Form.INDEXED
 T, I, L, ALL = Form.TENSOR, Form.INDEXED, Form.LINEAR, Form.ALL  # noqa: E741 - column heads
 EXACT, SUM, FUNCTION = Mark.EXACT, Mark.REASSOCIATED, Mark.TRANSCENDENTAL
 
@@ -36,144 +38,157 @@ class Op(Enum):
     In the operand column `x*` means any number of operands, `x?` an optional last one.
     """
 
-    #            operands            attrs             forms    mark      meaning
+    #      operands, meaning, attrs (None), forms (ALL), mark (EXACT)
     # Leaves.
-    CONST = ("", a.ConstAttrs, ALL, EXACT, "out = attrs.bits, read as dtype")
-    BUFFER = ("", a.BufferAttrs, T, EXACT, "out[i] = memory[i], row-major")
-    IOTA = ("", a.ExtentAttrs, T, EXACT, "out[i] = i")
+    CONST = ("", "out = attrs.bits, read as dtype", a.ConstAttrs)
+    BUFFER = ("", "out[i] = memory[i], row-major", a.BufferAttrs, T)
+    IOTA = ("", "out[i] = i", a.ExtentAttrs, T)
     # Elementwise arithmetic; integers wrap at their width, halves round once from float32.
-    ADD = ("x y", None, ALL, EXACT, "out[i] = x[i] + y[i]")
-    SUB = ("x y", None, ALL, EXACT, "out[i] = x[i] - y[i]")
-    MUL = ("x y", None, ALL, EXACT, "out[i] = x[i] * y[i]")
-    DIV = ("x y", None, ALL, EXACT, "out[i] = x[i] / y[i], floats only")
-    FLOORDIV = ("x y", None, ALL, EXACT, "out[i] = floor(x[i] / y[i]), ints; 0 when y[i] = 0")
-    MOD = ("x y", None, ALL, EXACT, "out[i] = x[i] - y[i] * floor(x[i] / y[i]); int y 0: 0")
-    NEG = ("x", None, ALL, EXACT, "out[i] = -x[i]")
-    MAX = ("x y", None, ALL, EXACT, "out[i] = maximum(x[i], y[i]); NaN wins, -0 < +0")
-    MIN = ("x y", None, ALL, EXACT, "out[i] = minimum(x[i], y[i]); NaN wins, -0 < +0")
-    SQRT = ("x", None, ALL, EXACT, "out[i] = sqrt(x[i])")
-    FLOOR = ("x", None, ALL, EXACT, "out[i] = the greatest integer <= x[i], as a float")
-    TRUNC = ("x", None, ALL, EXACT, "out[i] = x[i] without its fraction, as a float")
+    ADD = ("x y", "out[i] = x[i] + y[i]")
+    SUB = ("x y", "out[i] = x[i] - y[i]")
+    MUL = ("x y", "out[i] = x[i] * y[i]")
+    DIV = ("x y", "out[i] = x[i] / y[i], floats only")
+    FLOORDIV = ("x y", "out[i] = floor(x[i] / y[i]), ints; 0 when y[i] = 0")
+    MOD = ("x y", "out[i] = x[i] - y[i] * floor(x[i] / y[i]); int y 0: 0")
+    NEG = ("x", "out[i] = -x[i]")
+    MAX = ("x y", "out[i] = maximum(x[i], y[i]); NaN wins, -0 < +0")
+    MIN = ("x y", "out[i] = minimum(x[i], y[i]); NaN wins, -0 < +0")
+    SQRT = ("x", "out[i] = sqrt(x[i])")
+    FLOOR = ("x", "out[i] = the greatest integer <= x[i], as a float")
+    TRUNC = ("x", "out[i] = x[i] without its fraction, as a float")
     # Functions within 2 ulp in float32.
-    EXP = ("x", None, ALL, FUNCTION, "out[i] = e ** x[i]")
-    LOG = ("x", None, ALL, FUNCTION, "out[i] = natural logarithm of x[i]")
-    SIN = ("x", None, ALL, FUNCTION, "out[i] = sin(x[i])")
-    COS = ("x", None, ALL, FUNCTION, "out[i] = cos(x[i])")
-    TANH = ("x", None, ALL, FUNCTION, "out[i] = tanh(x[i])")
-    ERF = ("x", None, ALL, FUNCTION, "out[i] = erf(x[i])")
+    EXP = ("x", "out[i] = e ** x[i]", None, ALL, FUNCTION)
+    LOG = ("x", "out[i] = natural logarithm of x[i]", None, ALL, FUNCTION)
+    SIN = ("x", "out[i] = sin(x[i])", None, ALL, FUNCTION)
+    COS = ("x", "out[i] = cos(x[i])", None, ALL, FUNCTION)
+    TANH = ("x", "out[i] = tanh(x[i])", None, ALL, FUNCTION)
+    ERF = ("x", "out[i] = erf(x[i])", None, ALL, FUNCTION)
     # Comparisons give bool; with a NaN all but NE are false.
-    LT = ("x y", None, ALL, EXACT, "out[i] = x[i] < y[i]")
-    LE = ("x y", None, ALL, EXACT, "out[i] = x[i] <= y[i]")
-    EQ = ("x y", None, ALL, EXACT, "out[i] = x[i] == y[i]")
-    NE = ("x y", None, ALL, EXACT, "out[i] = x[i] != y[i]")
+    LT = ("x y", "out[i] = x[i] < y[i]")
+    LE = ("x y", "out[i] = x[i] <= y[i]")
+    EQ = ("x y", "out[i] = x[i] == y[i]")
+    NE = ("x y", "out[i] = x[i] != y[i]")
     # Bits: bool and integers.
-    AND = ("x y", None, ALL, EXACT, "out[i] = x[i] & y[i]")
-    OR = ("x y", None, ALL, EXACT, "out[i] = x[i] | y[i]")
-    XOR = ("x y", None, ALL, EXACT, "out[i] = x[i] ^ y[i]")
-    SHL = ("x y", None, ALL, EXACT, "out[i] = x[i] << y[i]; 0 when y[i] is outside 0..bits-1")
-    SHR = ("x y", None, ALL, EXACT, "out[i] = x[i] >> y[i]; the sign (or 0) when outside")
-    WHERE = ("cond x y", None, ALL, EXACT, "out[i] = x[i] if cond[i] else y[i]")
-    CAST = ("x", None, ALL, EXACT, "out[i] = x[i] in dtype; float to int truncates, saturates")
-    BITCAST = ("x", None, ALL, EXACT, "out[i] = the bits of x[i], read as dtype")
+    AND = ("x y", "out[i] = x[i] & y[i]")
+    OR = ("x y", "out[i] = x[i] | y[i]")
+    XOR = ("x y", "out[i] = x[i] ^ y[i]")
+    SHL = ("x y", "out[i] = x[i] << y[i]; 0 when y[i] is outside 0..bits-1")
+    SHR = ("x y", "out[i] = x[i] >> y[i]; the sign (or 0) when outside")
+    WHERE = ("cond x y", "out[i] = x[i] if cond[i] else y[i]")
+    CAST = ("x", "out[i] = x[i] in dtype; float to int truncates, saturates")
+    BITCAST = ("x", "out[i] = the bits of x[i], read as dtype")
     # Views.
-    RESHAPE = ("x", a.ShapeAttrs, T, EXACT, "out = x's elements in row-major order, another shape")
-    PERMUTE = ("x", a.OrderAttrs, T, EXACT, "out[i] = x[j] with j[order[d]] = i[d]")
-    EXPAND = ("x", a.ShapeAttrs, T, EXACT, "out[i] = x[i], 0 along axes of extent 1")
-    SLICE = ("x", a.SliceAttrs, T, EXACT, "out[i] = x[begin + i * step]")
-    PAD = ("x fill", a.PadAttrs, T, EXACT, "out[i] = x[i - before] where inside, else fill")
+    RESHAPE = ("x", "out = x's elements in row-major order, another shape", a.ShapeAttrs, T)
+    PERMUTE = ("x", "out[i] = x[j] with j[order[d]] = i[d]", a.OrderAttrs, T)
+    EXPAND = ("x", "out[i] = x[i], 0 along axes of extent 1", a.ShapeAttrs, T)
+    SLICE = ("x", "out[i] = x[begin + i * step]", a.SliceAttrs, T)
+    PAD = ("x fill", "out[i] = x[i - before] where inside, else fill", a.PadAttrs, T)
     # Folds. Float sums and products start from +0.0 and 1.0; argmax gives the first, NaN first.
-    REDUCE = ("x ranges*", a.ReduceAttrs, T | I, SUM, "out[i] = fold(combine, x[i, r] for all r)")
+    REDUCE = ("x ranges*", "out[i] = fold(combine, x[i, r] for all r)", a.ReduceAttrs, TI, SUM)
     CONTRACT = (
-        *("a b ranges*", a.ContractAttrs, I, SUM),
+        "a b ranges*",
         "out[i] = sum(cast(a[i, k]) * cast(b[i, k]) for all k) in attrs.accumulate",
+        *(a.ContractAttrs, I, SUM),
     )
-    COPY = ("x", a.DeviceAttrs, T, EXACT, "out[i] = x[i], on attrs.device")
+    COPY = ("x", "out[i] = x[i], on attrs.device", a.DeviceAttrs, T)
     # Kernels: who reads and writes which element.
-    PARAM = ("", a.ParamAttrs, I | L, EXACT, "out = the kernel's buffer attrs.number")
-    RANGE = ("", a.RangeAttrs, I, EXACT, "out = each of 0 .. extent - 1")
-    LOAD = ("buffer index guard?", a.AccessAttrs, I | L, EXACT, "out = buffer[index] if guard else 0")
-    STORE = ("buffer index value guard?", a.AccessAttrs, I | L, EXACT, "buffer[index] = value if guard")
-    SINK = ("stores*", None, I, EXACT, "all stores")
+    PARAM = ("", "out = the kernel's buffer attrs.number", a.ParamAttrs, IL)
+    RANGE = ("", "out = each of 0 .. extent - 1", a.RangeAttrs, I)
+    LOAD = ("buffer index guard?", "out = buffer[index] if guard else 0", a.AccessAttrs, IL)
+    STORE = ("buffer index value guard?", "buffer[index] = value if guard", a.AccessAttrs, IL)
+    SINK = ("stores*", "all stores", None, I)
     # LINEAR: structure and state.
-    WORKSPACE = ("", a.WorkspaceAttrs, L, EXACT, "out = a region of the launch's scratch memory")
-    LOOP = ("begin end", a.LoopAttrs, L, EXACT, "out = begin, begin + step, .. below end")
-    ENDLOOP = ("loop", a.EffectAttrs, L, EXACT, "closes loop")
-    IF = ("cond", a.EffectAttrs, L, EXACT, "what follows runs when cond")
-    ELSE = ("if", a.EffectAttrs, L, EXACT, "what follows runs when not cond")
-    ENDIF = ("if", a.EffectAttrs, L, EXACT, "closes if")
-    REGISTER = ("", a.EffectAttrs, L, EXACT, "out = a register variable")
-    READ = ("register", a.EffectAttrs, L, EXACT, "out = the register's value now")
-    WRITE = ("register value", a.EffectAttrs, L, EXACT, "register = value")
-    PREFETCH = ("buffer index", a.EffectAttrs, L, EXACT, "brings buffer[index] near; no value")
+    WORKSPACE = ("", "out = a region of the launch's scratch memory", a.WorkspaceAttrs, L)
+    LOOP = ("begin end", "out = begin, begin + step, .. below end", a.LoopAttrs, L)
+    ENDLOOP = ("loop", "closes loop", a.EffectAttrs, L)
+    IF = ("cond", "what follows runs when cond", a.EffectAttrs, L)
+    ELSE = ("if", "what follows runs when not cond", a.EffectAttrs, L)
+    ENDIF = ("if", "closes if", a.EffectAttrs, L)
+    REGISTER = ("", "out = a register variable", a.EffectAttrs, L)
+    READ = ("register", "out = the register's value now", a.EffectAttrs, L)
+    WRITE = ("register value", "register = value", a.EffectAttrs, L)
+    PREFETCH = ("buffer index", "brings buffer[index] near; no value", a.EffectAttrs, L)
     # LINEAR: arithmetic of the machine and of lanes.
-    FMA = ("x y z", None, L, EXACT, "out[i] = x[i] * y[i] + z[i], rounded once")
-    TRUNCDIV = ("x y", None, L, EXACT, "out[i] = x[i] / y[i] toward 0; y[i] not 0, no overflow")
-    TRUNCMOD = ("x y", None, L, EXACT, "out[i] = x[i] - y[i] * trunc(x[i] / y[i])")
-    SPLAT = ("x", None, L, EXACT, "out[i] = x")
-    STACK = ("lanes*", None, L, EXACT, "out[i] = lanes[i]")
-    LANE = ("x", a.LanesAttrs, L, EXACT, "out = x[lanes[0]]")
-    SHUFFLE = ("x y", a.LanesAttrs, L, EXACT, "out[i] = (x then y)[lanes[i]]")
+    FMA = ("x y z", "out[i] = x[i] * y[i] + z[i], rounded once", None, L)
+    TRUNCDIV = ("x y", "out[i] = x[i] / y[i] toward 0; y[i] not 0, no overflow", None, L)
+    TRUNCMOD = ("x y", "out[i] = x[i] - y[i] * trunc(x[i] / y[i])", None, L)
+    SPLAT = ("x", "out[i] = x", None, L)
+    STACK = ("lanes*", "out[i] = lanes[i]", None, L)
+    LANE = ("x", "out = x[lanes[0]]", a.LanesAttrs, L)
+    SHUFFLE = ("x y", "out[i] = (x then y)[lanes[i]]", a.LanesAttrs, L)
     CALL = (
-        *("cond x*", a.CallAttrs, L, FUNCTION),
+        "cond x*",
         "out[i] = attrs.function(x[i], ..) of the C library where cond[i], else 0",
+        *(a.CallAttrs, L, FUNCTION),
     )
     # LINEAR of a thread block: who runs, shared memory, and waiting for one another.
-    PLACE = ("", a.PlaceAttrs, L, EXACT, "out = the running thread's number, or its block's")
-    SHARED = ("", a.SharedAttrs, L, EXACT, "out = a region of the block's shared memory")
-    BARRIER = ("", a.BarrierAttrs, L, EXACT, "waits until attrs.threads threads have come here")
-    EXCHANGE = ("x", a.ExchangeAttrs, L, EXACT, "out of lane i = x of lane i ^ attrs.distance")
-    ROLE = ("", a.RoleAttrs, L, EXACT, "what follows is run by attrs.warps warps alone")
-    ENDROLE = ("role", a.EffectAttrs, L, EXACT, "closes role")
+    PLACE = ("", "out = the running thread's number, or its block's", a.PlaceAttrs, L)
+    SHARED = ("", "out = a region of the block's shared memory", a.SharedAttrs, L)
+    BARRIER = ("", "waits until attrs.threads threads have come here", a.BarrierAttrs, L)
+    EXCHANGE = ("x", "out of lane i = x of lane i ^ attrs.distance", a.ExchangeAttrs, L)
+    ROLE = ("", "what follows is run by attrs.warps warps alone", a.RoleAttrs, L)
+    ENDROLE = ("role", "closes role", a.EffectAttrs, L)
     COPY_ASYNC = (
-        *("target index source start valid", a.CopyAttrs, L, EXACT),
+        "target index source start valid",
         "target[index + j] = source[start + j] if j < valid else 0, unfinished until waited for",
+        *(a.CopyAttrs, L),
     )
-    COPY_COMMIT = ("", a.EffectAttrs, L, EXACT, "closes a group of this thread's unfinished copies")
-    COPY_WAIT = ("", a.WaitAttrs, L, EXACT, "waits until at most attrs.pending groups are unfinished")
+    COPY_COMMIT = ("", "closes a group of this thread's unfinished copies", a.EffectAttrs, L)
+    COPY_WAIT = ("", "waits until at most attrs.pending groups are unfinished", a.WaitAttrs, L)
     # Matrix instructions of one warp.
-    LDMATRIX = ("source index", a.FragmentAttrs, L, EXACT, "out = fragments of four 8x8 matrices")
-    MMA = ("x y z", a.MmaAttrs, L, SUM, "out = x @ y + z, fragments of attrs.instruction")
+    LDMATRIX = ("source index", "out = fragments of four 8x8 matrices", a.FragmentAttrs, L)
+    MMA = ("x y z", "out = x @ y + z, fragments of attrs.instruction", a.MmaAttrs, L, SUM)
     # Collective ops on tiles of shared memory, run by all threads of the role.
-    TILE = ("", a.TileAttrs, L, EXACT, "out = a ring of tiles in shared memory")
+    TILE = ("", "out = a ring of tiles in shared memory", a.TileAttrs, L)
     TILE_COPY = (
-        *("tile stage source start rows columns", a.TileCopyAttrs, L, EXACT),
+        "tile stage source start rows columns",
         "tile[stage, r, c] = source[start + r * row_stride + c] if r < rows and c < columns else 0",
+        *(a.TileCopyAttrs, L),
     )
     TILE_MMA = (
-        *("accumulator x x_stage y y_stage", a.TileMmaAttrs, L, SUM),
+        "accumulator x x_stage y y_stage",
         "accumulator += x[x_stage] @ y[y_stage], in flight until MMA_WAIT",
+        *(a.TileMmaAttrs, L, SUM),
     )
-    MMA_WAIT = ("accumulator", a.WaitAttrs, L, EXACT, "waits until the accumulator may be read")
+    MMA_WAIT = ("accumulator", "waits until the accumulator may be read", a.WaitAttrs, L)
     # Hopper: transaction barriers, bulk tensor copies, warpgroup products.
-    MBARRIERS = ("", a.MbarrierAttrs, L, EXACT, "out = barriers that count arrivals and bytes")
-    MBARRIER_INIT = ("barriers", a.EffectAttrs, L, EXACT, "each barrier awaits its arrivals, phase 0")
-    MBARRIER_EXPECT = ("barriers i bytes", a.EffectAttrs, L, EXACT, "arrives at i; awaits bytes more")
-    MBARRIER_ARRIVE = ("barriers i", a.EffectAttrs, L, EXACT, "arrives at barrier i")
-    MBARRIER_WAIT = ("barriers i parity", a.EffectAttrs, L, EXACT, "waits until that phase is over")
-    TENSOR_MAP = ("", a.TensorMapAttrs, L, EXACT, "out = a buffer as the bulk copy engine sees it")
+    MBARRIERS = ("", "out = barriers that count arrivals and bytes", a.MbarrierAttrs, L)
+    MBARRIER_INIT = ("barriers", "each barrier awaits its arrivals, phase 0", a.EffectAttrs, L)
+    MBARRIER_EXPECT = ("barriers i bytes", "arrives at i; awaits bytes more", a.EffectAttrs, L)
+    MBARRIER_ARRIVE = ("barriers i", "arrives at barrier i", a.EffectAttrs, L)
+    MBARRIER_WAIT = ("barriers i parity", "waits until that phase is over", a.EffectAttrs, L)
+    TENSOR_MAP = ("", "out = a buffer as the bulk copy engine sees it", a.TensorMapAttrs, L)
     BULK_LOAD = (
-        *("tile stage map column row barriers i", a.EffectAttrs, L, EXACT),
+        "tile stage map column row barriers i",
         "tile[stage] = the box of map at (row, column), 0 outside; its bytes count at barrier i",
+        *(a.EffectAttrs, L),
     )
     BULK_STORE = (
-        *("map column row tile stage", a.EffectAttrs, L, EXACT),
+        "map column row tile stage",
         "the box of map at (row, column) = tile[stage], unfinished until BULK_WAIT",
+        *(a.EffectAttrs, L),
     )
-    BULK_COMMIT = ("", a.EffectAttrs, L, EXACT, "closes a group of this thread's bulk stores")
-    BULK_WAIT = ("", a.WaitAttrs, L, EXACT, "waits until at most attrs.pending groups still read")
-    PROXY_FENCE = ("", a.EffectAttrs, L, EXACT, "makes own shared stores visible to the copy engine")
-    WGMMA_FENCE = ("accumulator", a.EffectAttrs, L, EXACT, "orders register use before WGMMA")
+    BULK_COMMIT = ("", "closes a group of this thread's bulk stores", a.EffectAttrs, L)
+    BULK_WAIT = ("", "waits until at most attrs.pending groups still read", a.WaitAttrs, L)
+    PROXY_FENCE = ("", "makes own shared stores visible to the copy engine", a.EffectAttrs, L)
+    WGMMA_FENCE = ("accumulator", "orders register use before WGMMA", a.EffectAttrs, L)
     WGMMA = (
-        *("accumulator x x_index y y_index", a.WgmmaAttrs, L, SUM),
+        "accumulator x x_index y y_index",
         "accumulator += the product of two shared blocks, in flight until WGMMA_WAIT",
+        *(a.WgmmaAttrs, L, SUM),
     )
-    WGMMA_COMMIT = ("", a.EffectAttrs, L, EXACT, "closes a group of products")
-    WGMMA_WAIT = ("accumulator", a.WaitAttrs, L, EXACT, "waits until at most attrs.pending are left")
+    WGMMA_COMMIT = ("", "closes a group of products", a.EffectAttrs, L)
+    WGMMA_WAIT = ("accumulator", "waits until at most attrs.pending are left", a.WaitAttrs, L)
 
     __hash__ = object.__hash__
 
     def __init__(
-        self, operands: str, attrs: type | None, forms: Form, mark: Mark, meaning: str
+        self,
+        operands: str,
+        meaning: str,
+        attrs: type | None = None,
+        forms: Form = Form.ALL,
+        mark: Mark = Mark.EXACT,
     ) -> None:
         self.operands = tuple(operands.split())
         self.attrs_type = attrs
@@ -182,10 +197,12 @@ class Op(Enum):
         self.meaning = meaning
 
 
-UNARY = (Op.NEG, Op.SQRT, Op.FLOOR, Op.TRUNC, Op.EXP, Op.LOG, Op.SIN, Op.COS, Op.TANH, Op.ERF)
+FUNCTIONS = (Op.EXP, Op.LOG, Op.SIN, Op.COS, Op.TANH, Op.ERF)
+UNARY = (Op.NEG, Op.SQRT, Op.FLOOR, Op.TRUNC, *FUNCTIONS)
 COMPARE = (Op.LT, Op.LE, Op.EQ, Op.NE)
-BITWISE = (Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR)
+LOGICAL = (Op.AND, Op.OR, Op.XOR)
+BITWISE = (*LOGICAL, Op.SHL, Op.SHR)
 BINARY = (Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.FLOORDIV, Op.MOD, Op.MAX, Op.MIN, *BITWISE)
 ELEMENTWISE = frozenset((*UNARY, *BINARY, *COMPARE, Op.WHERE, Op.CAST, Op.BITCAST))
 VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SLICE, Op.PAD))
-COMMUTATIVE = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.EQ, Op.NE, Op.AND, Op.OR, Op.XOR))
+COMMUTATIVE = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.EQ, Op.NE, *LOGICAL))

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinytensor.ops.attrs import TensorMapAttrs
+from tinytensor.ops.uop import UOp
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
     """How a GPU runs one entry: blocks of threads. Units: `shared_bytes` of dynamic shared memory.
 
-    `tensor_maps` describe the entry's last arguments, encoded by the runtime from the buffers.
+    `tensor_maps` are the TENSOR_MAP nodes of the entry's last arguments, in order; the runtime
+    encodes each from its buffer's address and passes the 128 bytes by value.
     """
 
     entry: str
     grid: tuple[int, int, int]
     threads: int
     shared_bytes: int
-    tensor_maps: tuple[TensorMapAttrs, ...] = ()
+    tensor_maps: tuple[UOp, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

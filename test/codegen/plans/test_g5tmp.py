@@ -1,0 +1,307 @@
+"""The contraction plans of a GPU: a grid of blocks gives the INDEXED interpreter's sums."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from codegen.plans.plan_kernels import arrays_for, expected, load
+from codegen.plans.test_contraction import plain, relu, square
+
+
+from tinytensor.codegen.plans import cuda_contraction, cuda_ffma
+from tinytensor.codegen.plans.tiling_cuda import FmaTiling, MmaTiling
+from tinytensor.dtype import dtypes
+from tinytensor.errors import InternalError
+from tinytensor.ops.interpret_blocks import run_blocks
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, cast, const, index_const
+from tinytensor.ops.verify import verify_linear
+from tinytensor.target import CPU_AVX512, SM80, SM90A
+
+MMA = MmaTiling("smallest", 32, 32, 16, 1, 1, stages=3)
+MMA_WARPS = MmaTiling("two by two warps", 64, 32, 32, 2, 2, stages=2, group=2)
+FMA = FmaTiling("smallest", 16, 32, 16, 4, 4, stages=3)
+FMA_WARPS = FmaTiling("two by two warps", 32, 64, 16, 4, 4, stages=2, group=2)
+SIZES = [(32, 32, 32), (33, 17, 18), (40, 72, 50), (7, 90, 5)]
+
+
+def mma_lowered(kernel, tiling=MMA, target=SM80):
+    facts = cuda_contraction.facts(kernel, target)
+    assert not isinstance(facts, str), facts
+    (linear,) = cuda_contraction.lower(facts, target, tiling)
+    return linear
+
+
+def fma_lowered(kernel, tiling=FMA, target=SM80):
+    facts = cuda_ffma.facts(kernel, target)
+    assert not isinstance(facts, str), facts
+    (linear,) = cuda_ffma.lower(facts, target, tiling)
+    return linear
+
+
+def assert_runs_exactly(kernel, linear):
+    """Integer-valued inputs: the INDEXED interpreter's bits, whatever the order of the sum."""
+    verify_linear(linear)
+    arrays = arrays_for(kernel)
+    results = [each.copy() for each in arrays]
+
+    run_blocks(linear, results)
+
+    for result, want in zip(results, expected(kernel, arrays), strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
+
+
+def assert_mma_exact(kernel, tiling=MMA):
+    """Both levels: collective ops on tiles, and the thread ops they become."""
+    linear = mma_lowered(kernel, tiling)
+    assert_runs_exactly(kernel, linear)
+
+
+
+def assert_fma_exact(kernel, tiling=FMA):
+    assert_runs_exactly(kernel, fma_lowered(kernel, tiling))
+
+
+def half(m, n, k, transposed_a=False, transposed_b=False, dtype=dtypes.float16):
+    return plain(m, n, k, transposed_a, transposed_b, dtype)
+
+
+# Layouts and sizes.
+@pytest.mark.parametrize("transposed_b", [False, True])
+@pytest.mark.parametrize("transposed_a", [False, True])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_matrix_instructions_sum_every_layout_and_ragged_size(sizes, transposed_a, transposed_b):
+    assert_mma_exact(half(*sizes, transposed_a, transposed_b))
+
+
+@pytest.mark.parametrize("transposed_b", [False, True])
+@pytest.mark.parametrize("transposed_a", [False, True])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_threads_sum_every_layout_and_ragged_size(sizes, transposed_a, transposed_b):
+    assert_fma_exact(plain(*sizes, transposed_a, transposed_b))
+
+
+@pytest.mark.parametrize("k", [0, 1, 16, 17, 80])
+def test_any_number_of_stages_is_summed(k):
+    assert_mma_exact(half(32, 32, k))
+    assert_fma_exact(plain(16, 32, k))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_warps_share_a_block(transposed):
+    assert_mma_exact(half(150, 40, 70, transposed, not transposed), MMA_WARPS)
+    assert_fma_exact(plain(70, 100, 20, transposed, not transposed), FMA_WARPS)
+
+
+def test_the_other_half_has_its_own_instruction():
+    assert_mma_exact(half(33, 34, 35, dtype=dtypes.bfloat16))
+
+
+DTYPES = (dtypes.float16, dtypes.float64, dtypes.int8, dtypes.int32, dtypes.int64, dtypes.uint16)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda each: each.name)
+def test_threads_sum_every_dtype(dtype, transposed):
+    assert_fma_exact(plain(17, 34, 18, transposed, transposed, dtype))
+
+
+@pytest.mark.parametrize("broadcast", [False, True])
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=["mma", "fma"])
+def test_a_batch_takes_blocks_of_its_own(dtype, broadcast):
+    product = square(33, 24, 16, 2, 3)
+    outer, inner = product.batch
+    a = product.operand(dtype, outer, inner, product.m, product.k)
+    b_batch = (inner,) if broadcast else (outer, inner)
+    b = product.operand(dtype, *b_batch, product.n, product.k)
+    total = product.contract(a, b, dtypes.float32)
+    product.store(total)
+    kernel = product.kernel(total)
+
+    if dtype.is_half:
+        assert_mma_exact(kernel)
+    else:
+        assert_fma_exact(kernel)
+
+
+# Around the sum.
+def biased(m, n, k, dtype=dtypes.float16):
+    """relu(round(a @ b.T) + bias), rounded to the factors' dtype before and after the bias."""
+    product = square(m, n, k)
+    a = product.operand(dtype, product.m, product.k)
+    b = product.operand(dtype, product.n, product.k)
+    total = product.contract(a, b, dtypes.float32)
+    product.store(relu(cast(total, dtype) + product.operand(dtype, product.n)))
+    return product.kernel(total)
+
+
+@pytest.mark.parametrize("sizes", [(32, 32, 16), (40, 38, 20), (33, 35, 8)])
+def test_an_epilogue_runs_on_the_sums(sizes):
+    assert_mma_exact(biased(*sizes))
+    assert_fma_exact(biased(*sizes, dtypes.float32))
+
+
+def test_a_bias_is_read_before_the_sum():
+    statements = mma_lowered(biased(32, 32, 32)).statements
+    loop = next(i for i, node in enumerate(statements) if node.op is Op.LOOP)
+    loads = [i for i, node in enumerate(statements) if node.op is Op.LOAD]
+
+    assert loads
+    assert max(loads) < loop
+
+
+def two_stores(dtype):
+    product = square(40, 36, 24)
+    m, n = product.m, product.n
+    a = product.operand(dtype, m, product.k)
+    b = product.operand(dtype, product.k, n)
+    total = product.contract(a, b, dtypes.float32)
+    residual = product.operand(dtypes.float32, m, n)
+    product.store(total + residual)
+    product.store(cast(total * 2.0, dtypes.int8), n, m)
+    return product.kernel(total)
+
+
+def test_several_stores_share_the_sum():
+    assert_mma_exact(two_stores(dtypes.bfloat16))
+    assert_fma_exact(two_stores(dtypes.float32))
+
+
+def test_the_sum_may_be_rounded_between_two_steps():
+    product = square(33, 40, 64)
+    a = product.operand(dtypes.float16, product.m, product.k)
+    b = product.operand(dtypes.float16, product.k, product.n)
+    total = product.contract(a, b, dtypes.float32)
+    rounded = cast(total * 1001.0, dtypes.float16)
+    product.store(cast(rounded, dtypes.float32) - 0.5)
+
+    assert_mma_exact(product.kernel(total))
+
+
+def prologue(dtype):
+    """(relu(a) of rows of k) @ (b + 1 of any dtype, turned)."""
+    product = square(35, 34, 22)
+    a = relu(product.operand(dtype, product.m, product.k))
+    b = cast(product.operand(dtypes.int8, product.n, product.k), dtype) + 1.0
+    total = product.contract(a, b, dtypes.float32)
+    product.store(total)
+    return product.kernel(total)
+
+
+@pytest.mark.parametrize("tiling", [MMA, MMA_WARPS], ids=lambda each: each.name)
+def test_a_prologue_runs_on_the_way_to_the_tile(tiling):
+    assert_mma_exact(prologue(dtypes.bfloat16), tiling)
+
+
+@pytest.mark.parametrize("tiling", [FMA, FMA_WARPS], ids=lambda each: each.name)
+def test_a_prologue_runs_before_threads_sum(tiling):
+    assert_fma_exact(prologue(dtypes.float32), tiling)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=["mma", "fma"])
+def test_a_guarded_operand_reads_zero_outside(dtype):
+    product = square(33, 34, 35)
+    k, n = product.k, product.n
+    a = product.operand(dtype, product.m, k)
+    shifted = n + index_const(-2)
+    guard = (index_const(-1) < shifted) & (shifted < 31)
+    b = load(product.builder.param(dtype, 35 * 31), k * 31 + shifted, guard)
+    total = product.contract(a, b, dtypes.float32)
+    product.store(total)
+    kernel = product.kernel(total)
+
+    if dtype.is_half:
+        assert_mma_exact(kernel)
+    else:
+        assert_fma_exact(kernel)
+
+
+def test_wide_indices_are_computed_in_int64():
+    kernel = replace(biased(33, 34, 35), index_dtype=dtypes.int64)
+
+    assert_mma_exact(kernel)
+
+
+# Declines.
+def test_a_target_or_dtype_without_a_matrix_instruction_is_declined():
+    assert cuda_contraction.facts(half(8, 8, 8), replace(CPU_AVX512, name="x")) == (
+        "x has no matrix instructions."
+    )
+    assert cuda_contraction.facts(plain(8, 8, 8), SM80) == (
+        "the factors are float32 and float32; a matrix instruction takes two of a half."
+    )
+
+
+def test_a_vector_is_declined_by_both():
+    reason = "the product has no m range: a matrix-vector product, which has no tile."
+
+    assert cuda_contraction.facts(half(1, 8, 8), SM80) == reason
+    assert cuda_ffma.facts(plain(1, 8, 8), SM80) == reason
+
+
+def test_an_empty_result_is_declined():
+    assert cuda_ffma.facts(plain(0, 8, 8), SM80) == "the result is empty."
+
+
+# Programs with one mistake must not pass.
+def without(linear, op, number):
+    """The form with one of its statements of an op left out."""
+    found = [node for node in linear.statements if node.op is op]
+    statements = tuple([node for node in linear.statements if node is not found[number]])
+    return replace(linear, statements=statements)
+
+
+def rebuilt(linear, change):
+    """The form with every node changed, operands first."""
+    nodes = {}
+    for node in linear.statements:
+        nodes[node] = change(node.replace(tuple([nodes[each] for each in node.operands])))
+    return replace(linear, statements=tuple([nodes[each] for each in linear.statements]))
+
+
+def assert_rejected(linear, kernel, words):
+    with pytest.raises(InternalError, match=words):
+        run_blocks(linear, arrays_for(kernel))
+
+
+TWO_WARPS = MmaTiling("two warps", 64, 32, 16, 2, 1, stages=3)
+
+
+@pytest.fixture(scope="module", params=["collective"])
+def product_form(request):
+    kernel = half(64, 32, 96)
+    linear = mma_lowered(kernel, TWO_WARPS)
+    return kernel, linear if request.param == "collective" else legalize_tiles(linear, SM80)
+
+
+def test_a_missing_barrier_is_found(product_form):
+    kernel, linear = product_form
+
+    assert_rejected(without(linear, Op.BARRIER, 0), kernel, "race|unfinished|flight")
+
+
+def test_a_missing_wait_is_found(product_form):
+    kernel, linear = product_form
+
+    assert_rejected(without(linear, Op.COPY_WAIT, 0), kernel, "race|unfinished|flight|poison")
+
+
+def test_a_wait_for_one_group_too_few_is_found(product_form):
+    kernel, linear = product_form
+
+    def wait_less(node):
+        if node.op is not Op.COPY_WAIT:
+            return node
+        return UOp(node.op, node.dtype, (), replace(node.attrs, pending=node.attrs.pending + 1))
+
+    assert_rejected(rebuilt(linear, wait_less), kernel, "race|unfinished|flight|poison")
+
+
+def test_one_stage_too_few_is_found(product_form):
+    kernel, linear = product_form
+
+    def turn_sooner(node):
+        is_turn = node.op is Op.TRUNCMOD and node.operands[1].value == TWO_WARPS.stages
+        return node.operands[0] % 2 if is_turn else node
+
+    assert_rejected(rebuilt(linear, turn_sooner), kernel, "race|unfinished|flight|poison")

@@ -1,0 +1,220 @@
+"""Turns legal LINEAR forms of a GPU into one self-contained CUDA file: an entry for each launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tinytensor.codegen.emit_c_types import CType, storage_type
+from tinytensor.codegen.emit_c_values import Value
+from tinytensor.codegen.emit_cuda_functions import DEFINE_DEVICE, declare_struct
+from tinytensor.codegen.emit_cuda_values import (
+    CudaValueEmitter,
+    VectorValue,
+    fields_of,
+    named,
+    struct_of,
+    truth,
+)
+from tinytensor.codegen.emit_walk import CONTROL, StatementWriter, close
+from tinytensor.codegen.instructions import Function
+from tinytensor.codegen.instructions_cuda import PtxInstruction
+from tinytensor.dtype import dtypes
+from tinytensor.errors import InternalError
+from tinytensor.ops.attrs import TensorMapAttrs
+from tinytensor.ops.linear import Grid, Linear
+from tinytensor.ops.op import Op
+from tinytensor.ops.program import LaunchShape, Program
+from tinytensor.ops.uop import UOp
+from tinytensor.target import Target
+
+STRUCT_NAME = re.compile(r"\b([fiu])(32|64)x(\d+)\b")
+SHARED_ALIGNMENT_BYTES = 1024
+ADDRESS_ON_CHIP = "(unsigned)__cvta_generic_to_shared"
+ADDRESS = "(unsigned long long)"
+TENSOR_MAP = "struct __align__(64) TensorMap { unsigned long long words[16]; };"
+PLACES = {
+    **{"thread": "threadIdx.x", "block_x": "blockIdx.x"},
+    **{"block_y": "blockIdx.y", "block_z": "blockIdx.z"},
+}
+ON_CHIP = (Op.SHARED, Op.TILE, Op.MBARRIERS)
+
+
+def emit_cuda(linears: Sequence[Linear], name: str, target: Target) -> Program:
+    """Write a kernel's launches as CUDA.
+
+    Takes:  LINEAR forms after `split_lanes` and `legalize` for the same target, in launch order.
+    Gives:  CUDA C++17 for NVRTC without headers; without implicit multiply-add (the compiler's
+            flag) it has the bits of the LINEAR form.
+    """
+    workspace_bytes = max([each.workspace_bytes for each in linears])
+    functions: dict[str, Function] = {}
+    entries: list[str] = []
+    launches: list[LaunchShape] = []
+    for number, linear in enumerate(linears):
+        entry = f"{name}_{number}" if number else name
+        writer = CudaWriter(linear, target)
+        entries.append(writer.entry(entry, workspace_bytes > 0))
+        functions |= writer.values.functions
+        launches.append(writer.launch(entry))
+    body = "\n\n".join([*[each.text for each in functions.values()], *entries])
+    return Program(
+        name=name,
+        source="\n".join([*_declarations(body), body, ""]),
+        params=len(linears[0].params),
+        workspace_bytes=workspace_bytes,
+        launches=tuple(launches),
+    )
+
+
+def _declarations(body: str) -> list[str]:
+    """Declare the structs that a text names, and its shorthands."""
+    found = sorted(set(STRUCT_NAME.findall(body)))
+    lines = [declare_struct(CType(kind, int(bits), int(lanes))) for kind, bits, lanes in found]
+    if "TensorMap" in body:
+        lines.append(TENSOR_MAP)
+    if "DEVICE " in body:
+        lines.append(DEFINE_DEVICE)
+    return [*lines, ""] if lines else []
+
+
+class CudaWriter(StatementWriter):
+    """Writes one entry."""
+
+    values: CudaValueEmitter
+
+    def __init__(self, linear: Linear, target: Target) -> None:
+        super().__init__(linear, CudaValueEmitter(target))
+        self.tensor_maps: list[TensorMapAttrs] = []
+
+    @property
+    def grid(self) -> Grid:
+        """The blocks and threads of the launch."""
+        if self.linear.grid is None:
+            raise InternalError(
+                f"emit cuda: {self.linear.name}: has no grid; a GPU's form says who runs it."
+            )
+        return self.linear.grid
+
+    def launch(self, entry: str) -> LaunchShape:
+        """Describe the launch; after the entry was written."""
+        grid = self.grid
+        maps = tuple(self.tensor_maps)
+        return LaunchShape(entry, grid.blocks, grid.threads, grid.shared_bytes, maps)
+
+    def entry(self, entry: str, has_workspace: bool) -> str:
+        """Write the function."""
+        self.write_body()
+        ops = {node.op for node in self.linear.statements}
+        bounds = f"{self.grid.threads}, 1" if Op.ROLE in ops else f"{self.grid.threads}"
+        head = f'extern "C" __global__ void __launch_bounds__({bounds})'
+        params = ",\n    ".join(self.params(has_workspace))
+        lines = [head, f"{entry}(\n    {params})", "{", *self.prelude(), *self.lines, "}"]
+        return "\n".join(lines)
+
+    def params(self, has_workspace: bool) -> list[str]:
+        """Write the params: written ones overlap no other, so `__restrict__` holds for all."""
+        texts = []
+        for number, param in enumerate(self.linear.params):
+            const = "" if param.written else "const "
+            texts.append(f"{const}{storage_type(param.dtype).name} *__restrict__ p{number}")
+        if has_workspace:
+            texts.append("unsigned char *__restrict__ workspace")
+        maps = range(len(self.tensor_maps))
+        texts += [f"const __grid_constant__ TensorMap m{number}" for number in maps]
+        return texts
+
+    def prelude(self) -> list[str]:
+        """Declare the places and the shared memory that the body names."""
+        statements = self.linear.statements
+        kinds = {node.attrs.kind for node in statements if node.op is Op.PLACE}
+        ops = {node.op for node in statements}
+        if Op.ROLE in ops:
+            kinds.add("thread")
+        lines = [f"const int {kind} = {text};" for kind, text in PLACES.items() if kind in kinds]
+        if Op.ROLE in ops:
+            lines.append("const int warp = __shfl_sync(0xffffffffu, thread / 32, 0);")
+        if ops.intersection(ON_CHIP):
+            align = f"__align__({SHARED_ALIGNMENT_BYTES})"
+            lines.append(f"extern __shared__ {align} unsigned char shared[];")
+        return [f"    {line}" for line in lines]
+
+    def pragma(self, unroll: int) -> str:
+        """Say how far to unroll; without a word the compiler chooses."""
+        return f"#pragma unroll {unroll}"
+
+    def spell(self, ctype: CType) -> str:
+        """Return CUDA's name of a type."""
+        return "bool" if ctype.kind == "b" else ctype.name
+
+    def value(self, node: UOp) -> Value:
+        """Write a value that is one expression."""
+        operands = [self.find(each) for each in node.operands]
+        if node.op is Op.LOAD:
+            return self.load(node, *operands)
+        if node.op is Op.READ:
+            return operands[0]
+        if node.op is Op.PARAM:
+            return Value(f"p{node.attrs.number}", storage_type(node.dtype))
+        if node.op is Op.PLACE:
+            return Value(node.attrs.kind, storage_type(node.dtype))
+        if node.op is Op.TENSOR_MAP:
+            return self.tensor_map(node)
+        if node.op is Op.LDMATRIX:
+            return ldmatrix(self, node, *operands)
+        return self.values.emit(node, operands)
+
+    def tensor_map(self, node: UOp) -> Value:
+        """Name the param that holds a tensor map."""
+        if node.attrs not in self.tensor_maps:
+            self.tensor_maps.append(node.attrs)
+        return Value(f"m{self.tensor_maps.index(node.attrs)}", storage_type(dtypes.uint64))
+
+    def declare(self, node: UOp, value: Value) -> Value:
+        """Give a value a name; the fields of a vector are then those of the variable."""
+        if not isinstance(value, VectorValue):
+            return super().declare(node, value)
+        variable = named(struct_of(node.dtype), self.name("v"))
+        self.line(f"{variable.ctype.name} {variable.text} = {value.text};")
+        self.bind(node, variable)
+        return variable
+
+    def call(self, row: PtxInstruction, *operands: Value) -> None:
+        """Write an instruction as a statement."""
+        self.line(f"{self.values.instruction(row, operands).text};")
+
+    # Memory.
+    def load(self, node: UOp, buffer: Value, index: Value, guard: Value | None = None) -> Value:
+        """Write a load; a guarded vector fills a variable of zeros first."""
+        if node.dtype.lanes == 1:
+            text = f"{buffer.text}[{index.text}]"
+            loaded = Value(text, storage_type(node.dtype))
+            if guard is not None:
+                loaded = Value(f"{guard.operand} ? {text} : 0", loaded.ctype, is_atom=False)
+            return truth(loaded) if node.dtype is dtypes.bool else loaded
+        struct = struct_of(node.dtype)
+        text = f"*(const {struct.ctype.name} *)({element_address(buffer, index)})"
+        if guard is None:
+            return VectorValue(text, struct.ctype)
+        name = self.name("v")
+        zero = "0" if struct.count == 1 else "{}"
+        self.line(f"{struct.ctype.name} {name} = {zero};")
+        self.line(f"if ({guard.text}) {name} = {text};")
+        return named(struct, name)
+
+
+def element_address(buffer: Value, index: Value) -> str:
+    """Write a pointer to an element."""
+    return buffer.text if index.text == "0" else f"{buffer.text} + {index.operand}"
+
+
+def address_on_chip(buffer: Value, index: Value) -> Value:
+    """Write the address of an element of shared memory, as instructions take it."""
+    text = f"{ADDRESS_ON_CHIP}({element_address(buffer, index)})"
+    return Value(text, storage_type(dtypes.uint32))
+
+
+def address_in_global(buffer: Value, index: Value) -> Value:
+    """Write the address of an element of global memory, as instructions take it."""
+    text = f"{ADDRESS}({element_address(buffer, index)})"
+    return Value(text, storage_type(dtypes.uint64))

@@ -1,0 +1,146 @@
+"""Turns a contraction of halves into matrix instructions of warps over tiles in shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinytensor.codegen.builder import shuffle
+from tinytensor.codegen.plans.block_operand import (
+    GatheredSource,
+    Operand,
+    Source,
+    TileSource,
+    Window,
+)
+from tinytensor.codegen.plans.block_product import (
+    Block,
+    ProductFacts,
+    open_block,
+    read_facts,
+    why_no_product,
+)
+from tinytensor.codegen.plans.block_ring import run_ring
+from tinytensor.codegen.plans.tiling_cuda import MmaTiling, choose_mma_tiling
+from tinytensor.dtype import dtypes
+from tinytensor.ops import tile as tiles
+from tinytensor.ops.attrs import TileMmaAttrs
+from tinytensor.ops.fragments import accumulator_position
+from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.linear import Linear
+from tinytensor.ops.uop import UOp
+from tinytensor.target import Target
+
+INSTRUCTIONS = {dtypes.float16: "m16n8k16.f16", dtypes.bfloat16: "m16n8k16.bf16"}
+PAIR = 2  # a thread holds sums in adjacent pairs of a row
+
+
+def facts(kernel: Kernel, target: Target) -> ProductFacts | str:
+    """Return what the plan needs to know, or why it does not take the kernel."""
+    reason = why_no_product(kernel)
+    if reason is not None:
+        return reason
+    assert kernel.contraction is not None, "a product holds a contraction"
+    node = kernel.contraction.node
+    a, b = (each.dtype for each in node.operands[:2])
+    if a is not b or a not in INSTRUCTIONS:
+        return f"the factors are {a.name} and {b.name}; a matrix instruction takes two of a half."
+    if node.dtype is not dtypes.float32:
+        return f"the sum is kept in {node.dtype.name}; matrix instructions on halves sum float32."
+    if "mma" not in target.features:
+        return f"{target.name} has no matrix instructions."
+    return read_facts(kernel, a)
+
+
+def lower(
+    facts: ProductFacts, target: Target, tiling: MmaTiling | None = None
+) -> tuple[Linear, ...]:
+    """Emit one launch: each block brings tiles along k to shared memory and multiplies them.
+
+    Takes:  a kernel with one contraction of halves; operands and stores are any expressions.
+    Gives:  LINEAR form of a thread block with collective ops on tiles.
+    """
+    if tiling is None:
+        tiling = choose_mma_tiling(facts.work, facts.through_registers, target)
+    return (_Lowering(facts, tiling).emit(),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """A factor's ring of tiles, and what fills it."""
+
+    tile: UOp
+    source: Source
+
+
+class _Lowering:
+    """Emits the program of one block."""
+
+    def __init__(self, facts: ProductFacts, tiling: MmaTiling) -> None:
+        self._tiling = tiling
+        self._block: Block = open_block(facts, tiling, PAIR)
+        self._a = self._factor(facts.a, self._block.window_a)
+        self._b = self._factor(facts.b, self._block.window_b)
+        self._attrs = TileMmaAttrs(
+            0,
+            INSTRUCTIONS[facts.stored],
+            tiling.warps_m,
+            tiling.warps_n,
+            a_k_major=facts.a.inner is facts.flat.k,
+            b_k_major=facts.b.inner is facts.flat.k,
+        )
+
+    def emit(self) -> Linear:
+        b, block, tiling = self._block.b, self._block, self._tiling
+        extents = (tiling.block_m, tiling.block_n)
+        instruction, warps = self._attrs.instruction, (tiling.warps_m, tiling.warps_n)
+        row, column = accumulator_position(self._attrs, *extents, b.thread, 0)
+        pairs = self._pairs(b.value(row), b.value(column))
+        block.epilogue.preload(list(dict.fromkeys([each.column for each in pairs])))
+        accumulator = b.accumulator(instruction, *extents, *warps)
+
+        def multiply(stage: UOp) -> None:
+            b.tile_mma(accumulator, self._a.tile, stage, self._b.tile, stage, self._attrs)
+            b.mma_wait(accumulator)
+
+        sources = (self._a.source, self._b.source)
+        run_ring(b, block.blocks_k, tiling.stages, sources, multiply)
+        sums = b.read(accumulator)
+        for each in pairs:
+            pair = shuffle(sums, sums, (each.register, each.register + 1))
+            block.epilogue.store(each.row, each.column, pair)
+        return b.finish()
+
+    def _factor(self, operand: Operand, window: Window) -> _Factor:
+        """Give an operand a ring of tiles whose rows run along its inner range."""
+        b = self._block.b
+        sizes = {operand.free: window.extent_free, operand.k: window.extent_k}
+        rows, columns = sizes[operand.outer], sizes[operand.inner]
+        tile = b.tile(operand.value.dtype, rows, columns, self._tiling.stages)
+        if operand.is_direct:
+            return _Factor(tile, TileSource(b, operand, window, tile))
+
+        def address(stage: UOp, free: UOp, k: UOp) -> UOp:
+            places = (free, k) if operand.inner is operand.k else (k, free)
+            return tiles.element_index(tile, stage, *places)
+
+        return _Factor(tile, GatheredSource(b, operand, window, tile, address, transposes=False))
+
+    def _pairs(self, first_row: UOp, first_column: UOp) -> list[_Pair]:
+        """List the pairs of sums of a thread: the place of the first one, and constants from it."""
+        tiling = self._tiling
+        extents = (tiling.block_m, tiling.block_n)
+        registers = tiling.block_m * tiling.block_n // tiling.threads
+        pairs = []
+        for register in range(0, registers, PAIR):
+            row, column = accumulator_position(self._attrs, *extents, 0, register)
+            pairs.append(_Pair(register, first_row + row, first_column + column))
+        return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two adjacent sums of a row: the first one's register, and its place in the block."""
+
+    register: int
+    row: UOp
+    column: UOp

@@ -1,0 +1,164 @@
+"""Turns a contraction of any numbers into multiply-adds of threads over tiles in shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinytensor.codegen.builder import fma, lane, splat
+from tinytensor.codegen.plans.block_operand import (
+    CopiedSource,
+    GatheredSource,
+    Operand,
+    Source,
+    Window,
+)
+from tinytensor.codegen.plans.block_product import (
+    ProductFacts,
+    open_block,
+    read_facts,
+    why_no_product,
+)
+from tinytensor.codegen.plans.block_raster import divided
+from tinytensor.codegen.plans.block_ring import run_ring
+from tinytensor.codegen.plans.tiling_cuda import WARP_THREADS, FmaTiling, choose_fma_tiling
+from tinytensor.dtype import dtypes
+from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.linear import Linear
+from tinytensor.ops.uop import UOp
+from tinytensor.target import Target
+
+WARP_ROWS, WARP_COLUMNS = 4, 8  # threads of a warp: a read of a row's elements serves 8 of them
+MOST_LANES = 4  # adjacent elements of a row or column that one thread sums
+
+
+def facts(kernel: Kernel, target: Target) -> ProductFacts | str:
+    """Return what the plan needs to know, or why it does not take the kernel."""
+    reason = why_no_product(kernel)
+    if reason is not None:
+        return reason
+    assert kernel.contraction is not None, "a product holds a contraction"
+    dtype = kernel.contraction.node.dtype
+    if dtype.is_half or dtype is dtypes.bool:
+        return f"the sum is kept in {dtype.name}; threads sum float32, float64 and integers."
+    return read_facts(kernel, dtype)
+
+
+def lower(
+    facts: ProductFacts, target: Target, tiling: FmaTiling | None = None
+) -> tuple[Linear, ...]:
+    """Emit one launch: each block brings tiles along k to shared memory, each thread sums its own.
+
+    Takes:  a kernel with one contraction; operands and stores are any elementwise expressions.
+    Gives:  LINEAR form of a thread block; in shared memory factors lie as [stage][k][m or n].
+    """
+    if tiling is None:
+        tiling = choose_fma_tiling(facts.work, facts.through_registers, target)
+    return (_Lowering(facts, tiling).emit(),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """A factor's ring in shared memory as [stage][k][free], and what fills it.
+
+    Units: elements; `pitch` from one k to the next, `stage_elements` from one stage to the next.
+    """
+
+    region: UOp
+    pitch: int
+    stage_elements: int
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """The rows (or columns) of a thread: vectors of `lanes` from `first` on, `step` apart."""
+
+    first: UOp
+    vectors: int
+    lanes: int
+    step: int
+
+    def at(self, vector: int) -> UOp:
+        """Return where a vector begins in the block's tile."""
+        return self.first + vector * self.step if vector else self.first
+
+
+class _Lowering:
+    """Emits the program of one block."""
+
+    def __init__(self, facts: ProductFacts, tiling: FmaTiling) -> None:
+        self._tiling = tiling
+        self._dtype = facts.stored
+        self._lanes = min(MOST_LANES, 16 // self._dtype.itemsize)
+        self._block = open_block(facts, tiling, self._lanes)
+        self._panel_a = self._panel(facts.a, self._block.window_a)
+        self._panel_b = self._panel(facts.b, self._block.window_b)
+        self._rows, self._columns = self._axes()
+
+    def emit(self) -> Linear:
+        b, block = self._block.b, self._block
+        rows = self._rows.vectors * self._lanes
+        columns = [self._columns.at(vector) for vector in range(self._columns.vectors)]
+        block.epilogue.preload(columns)
+        vector = self._dtype.vector(self._lanes)
+        sums = [[b.register(vector, 0) for _ in columns] for _ in range(rows)]
+        sources = (self._panel_a.source, self._panel_b.source)
+        stages = self._tiling.stages
+        run_ring(b, block.blocks_k, stages, sources, lambda stage: self._multiply(stage, sums))
+        for number, row_sums in enumerate(sums):
+            row = self._rows.at(number // self._lanes) + number % self._lanes
+            for column, register in zip(columns, row_sums, strict=True):
+                block.epilogue.store(row, column, b.read(register))
+        return b.finish()
+
+    def _panel(self, operand: Operand, window: Window) -> _Panel:
+        b, itemsize = self._block.b, self._dtype.itemsize
+        pitch = window.extent_free + 16 // itemsize
+        stage_elements = window.extent_k * pitch
+        region = b.shared(self._dtype, self._tiling.stages * stage_elements)
+
+        def address(stage: UOp, free: UOp, k: UOp) -> UOp:
+            return stage * stage_elements + k * pitch + free
+
+        transposes = operand.inner is operand.k
+        kind = CopiedSource if operand.is_direct else GatheredSource
+        source = kind(b, operand, window, region, address, transposes)
+        return _Panel(region, pitch, stage_elements, source)
+
+    def _axes(self) -> tuple[_Axis, _Axis]:
+        """Give a thread its rows and columns, as vectors spread over the whole tile."""
+        b, tiling, lanes = self._block.b, self._tiling, self._lanes
+        warp, within = divided(b, b.thread, WARP_THREADS)
+        warps_n = tiling.block_n // (tiling.columns * WARP_COLUMNS)
+        warp_row, warp_column = divided(b, warp, warps_n)
+        row, column = divided(b, within, WARP_COLUMNS)
+        first_row = b.value((warp_row * WARP_ROWS + row) * lanes)
+        first_column = b.value((warp_column * WARP_COLUMNS + column) * lanes)
+        threads_m = tiling.block_m // tiling.rows
+        threads_n = tiling.block_n // tiling.columns
+        return (
+            _Axis(first_row, tiling.rows // lanes, lanes, threads_m * lanes),
+            _Axis(first_column, tiling.columns // lanes, lanes, threads_n * lanes),
+        )
+
+    def _multiply(self, stage: UOp, sums: list[list[UOp]]) -> None:
+        """Add the products of one stage to the registers."""
+        b = self._block.b
+        block_k = self._tiling.block_k
+        with b.loop(0, block_k, unroll=block_k) as k:
+            row_vectors = self._read(self._panel_a, self._rows, stage, k)
+            factors = self._read(self._panel_b, self._columns, stage, k)
+            for number, row_sums in enumerate(sums):
+                element = lane(row_vectors[number // self._lanes], number % self._lanes)
+                for factor, register in zip(factors, row_sums, strict=True):
+                    total = self._multiply_add(element, factor, b.read(register))
+                    b.write(register, total)
+
+    def _read(self, panel: _Panel, axis: _Axis, stage: UOp, k: UOp) -> list[UOp]:
+        start = stage * panel.stage_elements + k * panel.pitch
+        places = [start + axis.at(vector) for vector in range(axis.vectors)]
+        return [self._block.b.load(panel.region, place, axis.lanes) for place in places]
+
+    def _multiply_add(self, x: UOp, y: UOp, z: UOp) -> UOp:
+        x = splat(x, y.dtype.lanes)
+        return fma(x, y, z) if self._dtype.is_float else x * y + z
