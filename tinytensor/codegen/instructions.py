@@ -127,7 +127,7 @@ def find_instruction(node: UOp, target: Target) -> Instruction | None:
 
 def function_of(node: UOp, target: Target) -> Function | None:
     """Return the function that a node calls; None when C has an operator for it."""
-    if node.op in LANE_FUNCTIONS:
+    if node.op in LANE_FUNCTIONS and not node.dtype.is_half:
         return _float_function(node, target)
     if node.op is Op.CAST and F16 in (node.dtype.scalar, node.operands[0].dtype.scalar):
         return _half_function(node, target)

@@ -120,7 +120,7 @@ class _Chooser:
             self._use(each, evaluations, kernels)
 
     def _tell_factors(self, node: UOp, kernels: set[UOp]) -> None:
-        """A contraction reads a factor once per block of the other's range, not once per product."""
+        """Tell that a contraction reads a factor per block of the other's range, not per product."""
         product = self.products[node]
         k = _count(product.k) * _count(product.batch)
         reloads = max(1, _count(product.n) // self.target.contraction_columns)
