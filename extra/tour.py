@@ -1,7 +1,7 @@
 """Prints one line of tensor code at every stage of the compiler: python -m extra.tour.
 
-`python -m extra.tour --write docs/architecture.md` puts each listing into the fenced block below its
-marker `<!-- tour: name -->`. A test runs the same and compares, so the page cannot go stale.
+`python -m extra.tour --write docs/architecture.md` puts each listing into the fenced block below
+its marker `<!-- tour: name -->`. A test runs the same and compares, so the page cannot go stale.
 """
 
 from __future__ import annotations

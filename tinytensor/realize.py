@@ -50,7 +50,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel of a schedule: its buffers and what dies with it, as numbers of the graph's walk."""
+    """One kernel of a schedule: its buffers and what dies with it, as places in the walk."""
 
     compiled: Compiled
     nodes: tuple[int, ...]
@@ -248,7 +248,9 @@ def _show_code(compiled: Compiled, device: AnyDevice) -> None:
 
 def _with_line(error: CompileError, wanted: dict[UOp, Site | None]) -> CompileError:
     lines = [site.describe() for site in wanted.values() if site is not None]
-    return CompileError(f"{error}\nwhile computing the value made at {lines[0]}") if lines else error
+    if not lines:
+        return error
+    return CompileError(f"{error}\nwhile computing the value made at {lines[0]}")
 
 
 def _allocate(nodes: Iterable[UOp], device: AnyDevice) -> dict[UOp, Buffer]:
@@ -296,7 +298,4 @@ def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
         return [Compiled(kernel, None, kernel) for kernel in kernels]
     lowered = [lower(kernel, target) for kernel in kernels]
     works = device.compile([each.program for each in lowered])
-    return [
-        Compiled(each.kernel, each, work)
-        for each, work in zip(lowered, works, strict=True)
-    ]
+    return [Compiled(each.kernel, each, work) for each, work in zip(lowered, works, strict=True)]

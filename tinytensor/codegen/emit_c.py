@@ -201,6 +201,8 @@ class _Emitter:
 
 def wrap(text: str, indent: str) -> list[str]:
     """Break a line of C where it is too long."""
+    if len(indent) + len(text) <= LINE_CHARACTERS:
+        return [indent + text]
     return textwrap.wrap(
         text,
         LINE_CHARACTERS,

@@ -25,6 +25,8 @@ class Mark(Enum):
     TRANSCENDENTAL = "transcendental"
 
 
+IL = Form.INDEXED | Form.LINEAR
+TI = Form.TENSOR | Form.INDEXED
 T, I, L, ALL = Form.TENSOR, Form.INDEXED, Form.LINEAR, Form.ALL  # noqa: E741 - column heads
 EXACT, SUM, FUNCTION = Mark.EXACT, Mark.REASSOCIATED, Mark.TRANSCENDENTAL
 
@@ -36,92 +38,99 @@ class Op(Enum):
     In the operand column `x*` means any number of operands, `x?` an optional last one.
     """
 
-    #            operands            attrs             forms    mark      meaning
+    #      operands, meaning, attrs (None), forms (ALL), mark (EXACT)
     # Leaves.
-    CONST = ("", a.ConstAttrs, ALL, EXACT, "out = attrs.bits, read as dtype")
-    BUFFER = ("", a.BufferAttrs, T, EXACT, "out[i] = memory[i], row-major")
-    IOTA = ("", a.ExtentAttrs, T, EXACT, "out[i] = i")
+    CONST = ("", "out = attrs.bits, read as dtype", a.ConstAttrs)
+    BUFFER = ("", "out[i] = memory[i], row-major", a.BufferAttrs, T)
+    IOTA = ("", "out[i] = i", a.ExtentAttrs, T)
     # Elementwise arithmetic; integers wrap at their width, halves round once from float32.
-    ADD = ("x y", None, ALL, EXACT, "out[i] = x[i] + y[i]")
-    SUB = ("x y", None, ALL, EXACT, "out[i] = x[i] - y[i]")
-    MUL = ("x y", None, ALL, EXACT, "out[i] = x[i] * y[i]")
-    DIV = ("x y", None, ALL, EXACT, "out[i] = x[i] / y[i], floats only")
-    FLOORDIV = ("x y", None, ALL, EXACT, "out[i] = floor(x[i] / y[i]), ints; 0 when y[i] = 0")
-    MOD = ("x y", None, ALL, EXACT, "out[i] = x[i] - y[i] * floor(x[i] / y[i]); int y 0: 0")
-    NEG = ("x", None, ALL, EXACT, "out[i] = -x[i]")
-    MAX = ("x y", None, ALL, EXACT, "out[i] = maximum(x[i], y[i]); NaN wins, -0 < +0")
-    MIN = ("x y", None, ALL, EXACT, "out[i] = minimum(x[i], y[i]); NaN wins, -0 < +0")
-    SQRT = ("x", None, ALL, EXACT, "out[i] = sqrt(x[i])")
-    FLOOR = ("x", None, ALL, EXACT, "out[i] = the greatest integer <= x[i], as a float")
-    TRUNC = ("x", None, ALL, EXACT, "out[i] = x[i] without its fraction, as a float")
+    ADD = ("x y", "out[i] = x[i] + y[i]")
+    SUB = ("x y", "out[i] = x[i] - y[i]")
+    MUL = ("x y", "out[i] = x[i] * y[i]")
+    DIV = ("x y", "out[i] = x[i] / y[i], floats only")
+    FLOORDIV = ("x y", "out[i] = floor(x[i] / y[i]), ints; 0 when y[i] = 0")
+    MOD = ("x y", "out[i] = x[i] - y[i] * floor(x[i] / y[i]); int y 0: 0")
+    NEG = ("x", "out[i] = -x[i]")
+    MAX = ("x y", "out[i] = maximum(x[i], y[i]); NaN wins, -0 < +0")
+    MIN = ("x y", "out[i] = minimum(x[i], y[i]); NaN wins, -0 < +0")
+    SQRT = ("x", "out[i] = sqrt(x[i])")
+    FLOOR = ("x", "out[i] = the greatest integer <= x[i], as a float")
+    TRUNC = ("x", "out[i] = x[i] without its fraction, as a float")
     # Functions within 2 ulp in float32.
-    EXP = ("x", None, ALL, FUNCTION, "out[i] = e ** x[i]")
-    LOG = ("x", None, ALL, FUNCTION, "out[i] = natural logarithm of x[i]")
-    SIN = ("x", None, ALL, FUNCTION, "out[i] = sin(x[i])")
-    COS = ("x", None, ALL, FUNCTION, "out[i] = cos(x[i])")
-    TANH = ("x", None, ALL, FUNCTION, "out[i] = tanh(x[i])")
-    ERF = ("x", None, ALL, FUNCTION, "out[i] = erf(x[i])")
+    EXP = ("x", "out[i] = e ** x[i]", None, ALL, FUNCTION)
+    LOG = ("x", "out[i] = natural logarithm of x[i]", None, ALL, FUNCTION)
+    SIN = ("x", "out[i] = sin(x[i])", None, ALL, FUNCTION)
+    COS = ("x", "out[i] = cos(x[i])", None, ALL, FUNCTION)
+    TANH = ("x", "out[i] = tanh(x[i])", None, ALL, FUNCTION)
+    ERF = ("x", "out[i] = erf(x[i])", None, ALL, FUNCTION)
     # Comparisons give bool; with a NaN all but NE are false.
-    LT = ("x y", None, ALL, EXACT, "out[i] = x[i] < y[i]")
-    LE = ("x y", None, ALL, EXACT, "out[i] = x[i] <= y[i]")
-    EQ = ("x y", None, ALL, EXACT, "out[i] = x[i] == y[i]")
-    NE = ("x y", None, ALL, EXACT, "out[i] = x[i] != y[i]")
+    LT = ("x y", "out[i] = x[i] < y[i]")
+    LE = ("x y", "out[i] = x[i] <= y[i]")
+    EQ = ("x y", "out[i] = x[i] == y[i]")
+    NE = ("x y", "out[i] = x[i] != y[i]")
     # Bits: bool and integers.
-    AND = ("x y", None, ALL, EXACT, "out[i] = x[i] & y[i]")
-    OR = ("x y", None, ALL, EXACT, "out[i] = x[i] | y[i]")
-    XOR = ("x y", None, ALL, EXACT, "out[i] = x[i] ^ y[i]")
-    SHL = ("x y", None, ALL, EXACT, "out[i] = x[i] << y[i]; 0 when y[i] is outside 0..bits-1")
-    SHR = ("x y", None, ALL, EXACT, "out[i] = x[i] >> y[i]; the sign (or 0) when outside")
-    WHERE = ("cond x y", None, ALL, EXACT, "out[i] = x[i] if cond[i] else y[i]")
-    CAST = ("x", None, ALL, EXACT, "out[i] = x[i] in dtype; float to int truncates, saturates")
-    BITCAST = ("x", None, ALL, EXACT, "out[i] = the bits of x[i], read as dtype")
+    AND = ("x y", "out[i] = x[i] & y[i]")
+    OR = ("x y", "out[i] = x[i] | y[i]")
+    XOR = ("x y", "out[i] = x[i] ^ y[i]")
+    SHL = ("x y", "out[i] = x[i] << y[i]; 0 when y[i] is outside 0..bits-1")
+    SHR = ("x y", "out[i] = x[i] >> y[i]; the sign (or 0) when outside")
+    WHERE = ("cond x y", "out[i] = x[i] if cond[i] else y[i]")
+    CAST = ("x", "out[i] = x[i] in dtype; float to int truncates, saturates")
+    BITCAST = ("x", "out[i] = the bits of x[i], read as dtype")
     # Views.
-    RESHAPE = ("x", a.ShapeAttrs, T, EXACT, "out = x's elements in row-major order, another shape")
-    PERMUTE = ("x", a.OrderAttrs, T, EXACT, "out[i] = x[j] with j[order[d]] = i[d]")
-    EXPAND = ("x", a.ShapeAttrs, T, EXACT, "out[i] = x[i], 0 along axes of extent 1")
-    SLICE = ("x", a.SliceAttrs, T, EXACT, "out[i] = x[begin + i * step]")
-    PAD = ("x fill", a.PadAttrs, T, EXACT, "out[i] = x[i - before] where inside, else fill")
+    RESHAPE = ("x", "out = x's elements in row-major order, another shape", a.ShapeAttrs, T)
+    PERMUTE = ("x", "out[i] = x[j] with j[order[d]] = i[d]", a.OrderAttrs, T)
+    EXPAND = ("x", "out[i] = x[i], 0 along axes of extent 1", a.ShapeAttrs, T)
+    SLICE = ("x", "out[i] = x[begin + i * step]", a.SliceAttrs, T)
+    PAD = ("x fill", "out[i] = x[i - before] where inside, else fill", a.PadAttrs, T)
     # Folds. Float sums and products start from +0.0 and 1.0; argmax gives the first, NaN first.
-    REDUCE = ("x ranges*", a.ReduceAttrs, T | I, SUM, "out[i] = fold(combine, x[i, r] for all r)")
+    REDUCE = ("x ranges*", "out[i] = fold(combine, x[i, r] for all r)", a.ReduceAttrs, TI, SUM)
     CONTRACT = (
-        *("a b ranges*", a.ContractAttrs, I, SUM),
+        "a b ranges*",
         "out[i] = sum(cast(a[i, k]) * cast(b[i, k]) for all k) in attrs.accumulate",
+        *(a.ContractAttrs, I, SUM),
     )
-    COPY = ("x", a.DeviceAttrs, T, EXACT, "out[i] = x[i], on attrs.device")
+    COPY = ("x", "out[i] = x[i], on attrs.device", a.DeviceAttrs, T)
     # Kernels: who reads and writes which element.
-    PARAM = ("", a.ParamAttrs, I | L, EXACT, "out = the kernel's buffer attrs.number")
-    RANGE = ("", a.RangeAttrs, I, EXACT, "out = each of 0 .. extent - 1")
-    LOAD = ("buffer index guard?", a.AccessAttrs, I | L, EXACT, "out = buffer[index] if guard else 0")
-    STORE = ("buffer index value guard?", a.AccessAttrs, I | L, EXACT, "buffer[index] = value if guard")
-    SINK = ("stores*", None, I, EXACT, "all stores")
+    PARAM = ("", "out = the kernel's buffer attrs.number", a.ParamAttrs, IL)
+    RANGE = ("", "out = each of 0 .. extent - 1", a.RangeAttrs, I)
+    LOAD = ("buffer index guard?", "out = buffer[index] if guard else 0", a.AccessAttrs, IL)
+    STORE = ("buffer index value guard?", "buffer[index] = value if guard", a.AccessAttrs, IL)
+    SINK = ("stores*", "all stores", None, I)
     # LINEAR: structure and state.
-    WORKSPACE = ("", a.WorkspaceAttrs, L, EXACT, "out = a region of the launch's scratch memory")
-    LOOP = ("begin end", a.LoopAttrs, L, EXACT, "out = begin, begin + step, .. below end")
-    ENDLOOP = ("loop", a.EffectAttrs, L, EXACT, "closes loop")
-    IF = ("cond", a.EffectAttrs, L, EXACT, "what follows runs when cond")
-    ELSE = ("if", a.EffectAttrs, L, EXACT, "what follows runs when not cond")
-    ENDIF = ("if", a.EffectAttrs, L, EXACT, "closes if")
-    REGISTER = ("", a.EffectAttrs, L, EXACT, "out = a register variable")
-    READ = ("register", a.EffectAttrs, L, EXACT, "out = the register's value now")
-    WRITE = ("register value", a.EffectAttrs, L, EXACT, "register = value")
-    PREFETCH = ("buffer index", a.EffectAttrs, L, EXACT, "brings buffer[index] near; no value")
+    WORKSPACE = ("", "out = a region of the launch's scratch memory", a.WorkspaceAttrs, L)
+    LOOP = ("begin end", "out = begin, begin + step, .. below end", a.LoopAttrs, L)
+    ENDLOOP = ("loop", "closes loop", a.EffectAttrs, L)
+    IF = ("cond", "what follows runs when cond", a.EffectAttrs, L)
+    ELSE = ("if", "what follows runs when not cond", a.EffectAttrs, L)
+    ENDIF = ("if", "closes if", a.EffectAttrs, L)
+    REGISTER = ("", "out = a register variable", a.EffectAttrs, L)
+    READ = ("register", "out = the register's value now", a.EffectAttrs, L)
+    WRITE = ("register value", "register = value", a.EffectAttrs, L)
+    PREFETCH = ("buffer index", "brings buffer[index] near; no value", a.EffectAttrs, L)
     # LINEAR: arithmetic of the machine and of lanes.
-    FMA = ("x y z", None, L, EXACT, "out[i] = x[i] * y[i] + z[i], rounded once")
-    TRUNCDIV = ("x y", None, L, EXACT, "out[i] = x[i] / y[i] toward 0; y[i] not 0, no overflow")
-    TRUNCMOD = ("x y", None, L, EXACT, "out[i] = x[i] - y[i] * trunc(x[i] / y[i])")
-    SPLAT = ("x", None, L, EXACT, "out[i] = x")
-    STACK = ("lanes*", None, L, EXACT, "out[i] = lanes[i]")
-    LANE = ("x", a.LanesAttrs, L, EXACT, "out = x[lanes[0]]")
-    SHUFFLE = ("x y", a.LanesAttrs, L, EXACT, "out[i] = (x then y)[lanes[i]]")
+    FMA = ("x y z", "out[i] = x[i] * y[i] + z[i], rounded once", None, L)
+    TRUNCDIV = ("x y", "out[i] = x[i] / y[i] toward 0; y[i] not 0, no overflow", None, L)
+    TRUNCMOD = ("x y", "out[i] = x[i] - y[i] * trunc(x[i] / y[i])", None, L)
+    SPLAT = ("x", "out[i] = x", None, L)
+    STACK = ("lanes*", "out[i] = lanes[i]", None, L)
+    LANE = ("x", "out = x[lanes[0]]", a.LanesAttrs, L)
+    SHUFFLE = ("x y", "out[i] = (x then y)[lanes[i]]", a.LanesAttrs, L)
     CALL = (
-        *("cond x*", a.CallAttrs, L, FUNCTION),
+        "cond x*",
         "out[i] = attrs.function(x[i], ..) of the C library where cond[i], else 0",
+        *(a.CallAttrs, L, FUNCTION),
     )
 
     __hash__ = object.__hash__
 
     def __init__(
-        self, operands: str, attrs: type | None, forms: Form, mark: Mark, meaning: str
+        self,
+        operands: str,
+        meaning: str,
+        attrs: type | None = None,
+        forms: Form = Form.ALL,
+        mark: Mark = Mark.EXACT,
     ) -> None:
         self.operands = tuple(operands.split())
         self.attrs_type = attrs

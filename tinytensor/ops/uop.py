@@ -38,6 +38,7 @@ class UOp:
         operands: tuple[UOp, ...] = (),
         attrs: a.Attrs | None = None,
     ) -> UOp:
+        """Return the one node of that operation, building it when there is none."""
         key = (op, dtype, operands, attrs)
         reference = _INTERNED.get(key)
         node = reference() if reference is not None else None

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from codegen.machine import run_c, target
 from codegen.plans.plan_kernels import (
     KernelBuilder,
     assert_plans_agree,
@@ -147,11 +148,11 @@ def test_a_long_sum_of_equal_values_is_nearly_exact(make):
     """Sequential float32 addition would stop growing at 2**24 times the value, and err by 1e-3."""
     count = 300_000
     kernel = make(Combine.ADD, dtypes.float32, *((1, count) if make is row_fold else (count, 2)))
-    linear = reduction.lower(reduction.facts(kernel, CPU_AVX512), CPU_AVX512)
+    linear = reduction.lower(reduction.facts(kernel, target()), target())
     source = np.full(kernel.params[0].elements, np.float32(0.1))
     result = np.zeros(kernel.params[1].elements, np.float32)
 
-    run_linear(linear, [source, result])
+    run_c(linear, [source, result])
 
     exact = count * float(np.float32(0.1))
     # Blocks of isqrt(count) values, then their sums: so many roundings, each of a partial sum.
