@@ -162,9 +162,11 @@ def encode(dtype: DType, value: bool | int | float) -> int:
         return int(value) & ((1 << dtype.bits) - 1)
     if dtype.name == "bfloat16":
         return int(round_to_bfloat16(np.array([value], np.float32)).view(np.uint32)[0]) >> 16
-    with np.errstate(over="ignore"):
-        rounded = dtype.value_numpy.type(value)
-    return int.from_bytes(rounded.tobytes(), "little")
+    try:
+        packed = struct.pack(_FLOAT_FORMATS[dtype.name], value)
+    except OverflowError:  # what rounds to infinity, and integers beyond float64
+        packed = struct.pack(_FLOAT_FORMATS[dtype.name], math.inf if value > 0 else -math.inf)
+    return int.from_bytes(packed, "little")
 
 
 def decode(dtype: DType, bits: int) -> bool | int | float:

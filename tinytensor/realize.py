@@ -57,6 +57,14 @@ class Launch:
     releases: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Values to compute and the walk of everything below them, operands before users."""
+
+    roots: tuple[UOp, ...]
+    order: list[UOp]
+
+
 Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
 
 # Memory of BUFFER leaves, and the leaf that holds an expression's value while somebody keeps it.
@@ -109,18 +117,18 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
     An error leaves every value as it was.
     """
     with _LOCK:
-        resolved = _resolve_copies(roots)
-        by_device: dict[str, dict[UOp, Site | None]] = {}
-        for root in resolved:
-            wanted = by_device.setdefault(root.device, {})
-            wanted.setdefault(_contents_of(root.uop), root.site)
-        leaves = {
-            (device, node): leaf
-            for device, wanted in by_device.items()
-            for node, leaf in _compute(wanted, Device[device]).items()
-        }
-        found = [leaves[root.device, _contents_of(root.uop)] for root in resolved]
-        shaped = [_with_shape(leaf, root.uop) for leaf, root in zip(found, resolved, strict=True)]
+        graph = _resolve_copies([_contents_of(root.uop) for root in roots])
+        leaves: dict[tuple[str, UOp], UOp] = {}
+        for device in dict.fromkeys(root.device for root in roots):
+            wanted = {
+                node: root.site
+                for node, root in zip(graph.roots, roots, strict=True)
+                if root.device == device
+            }
+            made = _compute(wanted, graph.order, Device[device])
+            leaves.update({(device, node): leaf for node, leaf in made.items()})
+        found = [leaves[root.device, node] for node, root in zip(graph.roots, roots, strict=True)]
+        shaped = [_with_shape(leaf, root.uop) for leaf, root in zip(found, roots, strict=True)]
         for root, leaf in zip(roots, shaped, strict=True):
             if root.uop is not leaf:
                 _COMPUTED[root.uop] = weakref.ref(leaf)
@@ -142,22 +150,21 @@ def _with_shape(leaf: UOp, root: UOp) -> UOp:
     return other
 
 
-def _resolve_copies(roots: Sequence[Root]) -> list[Root]:
+def _resolve_copies(roots: Sequence[UOp]) -> Graph:
     """Replace what is already computed, and each COPY, by the leaf that holds its value."""
     known = {node: leaf for node, made in _COMPUTED.items() if (leaf := made()) is not None}
-    nodes = walk([root.uop for root in roots], stop=set(known))
+    nodes = walk(roots, stop=set(known))
     copies = [each for each in nodes if each.op is Op.COPY and each not in known]
-    if not copies and not any(node in known for node in nodes):
-        return list(roots)
+    if not copies and not (known and any(node in known for node in nodes)):
+        return Graph(tuple(roots), nodes)
     for node in copies:
-        source = substitute_all(node.operands, known)[0]
+        source = _contents_of(substitute_all(node.operands, known)[0])
         device = _device_of(source) or node.attrs.device
-        leaf = _compute({_contents_of(source): None}, Device[device])[_contents_of(source)]
+        leaf = _compute({source: None}, walk((source,)), Device[device])[source]
         moved = leaf if device == node.attrs.device else _move(leaf, node.attrs.device)
         known[node] = _with_shape(moved, node)
-    replaced = substitute_all(tuple([root.uop for root in roots]), known)
-    pairs = zip(replaced, roots, strict=True)
-    return [Root(node, root.device, root.site) for node, root in pairs]
+    replaced = tuple([_contents_of(node) for node in substitute_all(tuple(roots), known)])
+    return Graph(replaced, walk(replaced))
 
 
 def _device_of(node: UOp) -> str | None:
@@ -169,11 +176,16 @@ def _move(leaf: UOp, device: str) -> UOp:
     return from_host(to_host(leaf), leaf.dtype, device)
 
 
-def _compute(wanted: dict[UOp, Site | None], device: AnyDevice) -> dict[UOp, UOp]:
-    """Run the kernels that give some nodes on a device; return each node's leaf."""
+def _compute(
+    wanted: dict[UOp, Site | None], nodes: Sequence[UOp], device: AnyDevice
+) -> dict[UOp, UOp]:
+    """Run the kernels that give some nodes on a device; return each node's leaf.
+
+    `nodes` is the walk of a graph that holds them, and perhaps what other devices compute.
+    """
     roots = [node for node in wanted if node.op is not Op.BUFFER]
     leaves = {node: node for node in wanted if node.op is Op.BUFFER}
-    order = walk(roots)
+    order = nodes if len(roots) == len(wanted) else walk(roots)
     try:
         launches = _launches_for(order, roots, device)
     except CompileError as error:
