@@ -60,7 +60,7 @@ def build_kernel(
     params = Numbering(readable)
     lowering = Lowering(params, next_range=len(anchor.shape))
     out_params = [params[node] for node in outputs]
-    decisions = list(region.decisions)
+    decisions: list[Decision] = []
     _lower_members(region, lowering, products, decisions)
     stores = [
         _store(param, node, region.position[node], lowering)
@@ -76,7 +76,7 @@ def build_kernel(
         params=tuple([_param(node, node in outputs) for node in nodes]),
         contraction=facts_of(sink),
         index_dtype=_index_dtype(sink),
-        decisions=tuple(dict.fromkeys(decisions)),
+        decisions=tuple(dict.fromkeys((*decisions, *region.decisions))),
     )
     return KernelCall(kernel, nodes)
 
