@@ -139,10 +139,12 @@ class Op(Enum):
         self.meaning = meaning
 
 
-UNARY = (Op.NEG, Op.SQRT, Op.FLOOR, Op.TRUNC, Op.EXP, Op.LOG, Op.SIN, Op.COS, Op.TANH, Op.ERF)
+FUNCTIONS = (Op.EXP, Op.LOG, Op.SIN, Op.COS, Op.TANH, Op.ERF)
+UNARY = (Op.NEG, Op.SQRT, Op.FLOOR, Op.TRUNC, *FUNCTIONS)
 COMPARE = (Op.LT, Op.LE, Op.EQ, Op.NE)
-BITWISE = (Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR)
+LOGICAL = (Op.AND, Op.OR, Op.XOR)
+BITWISE = (*LOGICAL, Op.SHL, Op.SHR)
 BINARY = (Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.FLOORDIV, Op.MOD, Op.MAX, Op.MIN, *BITWISE)
 ELEMENTWISE = frozenset((*UNARY, *BINARY, *COMPARE, Op.WHERE, Op.CAST, Op.BITCAST))
 VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SLICE, Op.PAD))
-COMMUTATIVE = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.EQ, Op.NE, Op.AND, Op.OR, Op.XOR))
+COMMUTATIVE = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.EQ, Op.NE, *LOGICAL))

@@ -166,7 +166,7 @@ def _is_identity(op: Op, constant: UOp) -> bool:
     return op is Op.AND and constant is const(dtype, True if dtype is dtypes.bool else -1)
 
 
-@VALUE_RULES.rule(-(-x))
+@VALUE_RULES.rule(pattern_of(Op.NEG, pattern_of(Op.NEG, x)))
 def cancel_negation(x: UOp) -> UOp:
     """-(-x)  ->  x
 
@@ -299,31 +299,33 @@ def merge_casts(node: UOp, x: UOp) -> UOp:
 def _merges(x: UOp, inner: DType, outer: DType) -> bool:
     src, inner, outer = x.dtype.scalar, inner.scalar, outer.scalar
     if src.is_float:
-        return inner.is_float and _embeds(src, inner)
-    low, high = bounds_of(x)
+        return inner.is_float and (src is inner or src.bits < inner.bits)
     if inner.is_float:
-        # From integers a half rounds through float32, from float64 it does not.
-        exact = dtypes.float32 if outer.is_half else inner
-        reach = 2 ** min(_precision(exact), _precision(inner))
-        fits_outer = outer.is_float or outer is dtypes.bool or (outer.min <= low <= high <= outer.max)
-        return -reach <= low and high <= reach and fits_outer
+        return _floats_exactly(x, inner, outer)
     if inner is dtypes.bool:
         return src is dtypes.bool
+    low, high = bounds_of(x)
     if inner.kind == "index" or (inner.min <= low and high <= inner.max):
         return True
-    return outer.is_int and outer.kind != "index" and outer.bits <= inner.bits
+    return outer.kind in ("int", "uint") and outer.bits <= inner.bits
+
+
+def _floats_exactly(x: UOp, inner: DType, outer: DType) -> bool:
+    """Whether every integer x can be is one of inner, and leaves it as the direct cast would.
+
+    A direct cast to a half goes through float32, one from float64 does not; a float saturates where
+    an integer wraps.
+    """
+    low, high = bounds_of(x)
+    reach = 2 ** _PRECISION[inner.name]
+    if outer.is_half:
+        reach = min(reach, 2 ** _PRECISION["float32"])
+    fits_outer = outer.min <= low and high <= outer.max
+    exact = -reach <= low and high <= reach
+    return exact and (outer is dtypes.bool or fits_outer)
 
 
 _PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
-
-
-def _precision(dtype: DType) -> int:
-    return _PRECISION[dtype.name]
-
-
-def _embeds(src: DType, dst: DType) -> bool:
-    """Whether every float of src is one of dst."""
-    return src is dst or (dst.bits > src.bits)
 
 
 # Choices.
@@ -347,9 +349,7 @@ def drop_choice(x: UOp) -> UOp:
     return x
 
 
-@VALUE_RULES.rule(
-    select(p, b, constant("e", "bool")), legal=lambda b, e: b.value != e.value
-)
+@VALUE_RULES.rule(select(p, b, constant("e", "bool")), legal=lambda b, e: b.value != e.value)
 def choose_condition(p: UOp, b: UOp) -> UOp:
     """WHERE(p, true, false)  ->  p;  WHERE(p, false, true)  ->  !p
 
@@ -371,9 +371,7 @@ def choose_again(node: UOp, p: UOp, x: UOp, y: UOp) -> UOp:
     return where(p, first, second)
 
 
-@VALUE_RULES.rule(
-    select(p ^ b, x, y), legal=lambda b: b.value, before=("choose_guarded",)
-)
+@VALUE_RULES.rule(select(p ^ b, x, y), legal=lambda b: b.value, before=("choose_guarded",))
 def swap_arms(p: UOp, x: UOp, y: UOp) -> UOp:
     """WHERE(!p, x, y)  ->  WHERE(p, y, x)
 
@@ -383,9 +381,7 @@ def swap_arms(p: UOp, x: UOp, y: UOp) -> UOp:
     return where(p, y, x)
 
 
-@VALUE_RULES.rule(
-    select(p, pattern_of(Op.LOAD, x, y, p), c), legal=lambda c: c.attrs.bits == 0
-)
+@VALUE_RULES.rule(select(p, pattern_of(Op.LOAD, x, y, p), c), legal=lambda c: c.attrs.bits == 0)
 def choose_guarded(node: UOp) -> UOp:
     """WHERE(p, LOAD(buffer, index, p), 0)  ->  LOAD(buffer, index, p)
 
