@@ -7,24 +7,27 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tinytensor import report
-from tinytensor.codegen.lower import Lowered, lower
 from tinytensor.config import config
 from tinytensor.dtype import DType
 from tinytensor.errors import CompileError, Site
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
+from tinytensor.program_cache import make_program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import Target
+
+if TYPE_CHECKING:
+    from tinytensor.codegen.lower import Lowered
 
 MOST_COMPILED = 4096
 MOST_SCHEDULES = 1024
@@ -41,7 +44,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel made ready for a device; `lowered` is None where the kernel itself is run."""
+    """A kernel made ready for a device; `lowered` is None where it was not lowered just now."""
 
     kernel: Kernel
     lowered: Lowered | None
@@ -295,7 +298,7 @@ def _run(
 def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     """Make kernels ready; those with the same canonical sink are lowered once, ever."""
     keys = [(kernel.sink, device.name) for kernel in kernels]
-    ready = {key: _COMPILED[key] for key in keys if key in _COMPILED}
+    ready = {key: _COMPILED[key] for key in keys if key in _COMPILED and _tells(_COMPILED[key])}
     missing = {key: each for key, each in zip(keys, kernels, strict=True) if key not in ready}
     for key, made in zip(missing, _lower_all(list(missing.values()), device), strict=True):
         ready[key] = _COMPILED[key] = made
@@ -304,10 +307,20 @@ def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     return [ready[key] for key in keys]
 
 
+def _tells(compiled: Compiled) -> bool:
+    """Whether a kernel made before has kept all that somebody wants to see of it."""
+    runs_itself = compiled.work is compiled.kernel
+    return runs_itself or compiled.lowered is not None or not report.wants_schedule()
+
+
 def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     target: Target = device.target
     if target.kind == "python" or not kernels:
         return [Compiled(kernel, None, kernel) for kernel in kernels]
-    lowered = [lower(kernel, target) for kernel in kernels]
-    works = device.compile([each.program for each in lowered])
-    return [Compiled(each.kernel, each, work) for each, work in zip(lowered, works, strict=True)]
+    is_shown = report.wants_schedule()
+    made = [make_program(kernel, target, is_shown) for kernel in kernels]
+    works = device.compile([each.program for each in made])
+    return [
+        Compiled(kernel, each.lowered, work)
+        for kernel, each, work in zip(kernels, made, works, strict=True)
+    ]

@@ -19,7 +19,7 @@ BUDGETS = {
     "Tensor and gradients": 4000,
     "nn and interop": 4000,
 }
-COMPILER = {"ops", "schedule", "codegen", "runtime", "realize", "tune"}
+COMPILER = {"ops", "schedule", "codegen", "runtime", "realize", "program_cache", "report", "tune"}
 BASE = {"errors", "config", "lazy", "dtype", "target"}
 SURFACE = {"tensor", "grad", "jit", "variable"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

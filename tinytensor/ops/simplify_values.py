@@ -42,7 +42,6 @@ n = variable("n", "integer")
 m = variable("m", "integer")
 p = variable("p", "bool")
 c = constant("c")
-d = constant("d")
 v = constant("v", "user")
 w = constant("w", "user")
 b = constant("b", "bool")
@@ -53,7 +52,7 @@ SELF_INVERSE = (Op.SUB, Op.XOR)
 INVERSE = {Op.LT: Op.LE, Op.LE: Op.LT, Op.EQ: Op.NE, Op.NE: Op.EQ}
 
 
-def fold(op: Op, dtype: DType, *operands: UOp) -> UOp:
+def fold_constants(op: Op, dtype: DType, *operands: UOp) -> UOp:
     """Return the constant that an exact op gives for constants, computed by the interpreter."""
     result = evaluate(op, dtype, *[np.atleast_1d(value_of(each)) for each in operands])
     stored = to_storage(result, dtype).tobytes()
@@ -61,27 +60,36 @@ def fold(op: Op, dtype: DType, *operands: UOp) -> UOp:
 
 
 # Constants.
-@VALUE_RULES.rule(one_of(EXACT_UNARY, v), before=LATER)
+@VALUE_RULES.rule(
+    one_of(EXACT_UNARY, v),
+    before=LATER,
+)
 def fold_unary(node: UOp, v: UOp) -> UOp:
     """op(constant)  ->  constant
 
     Always legal: the op is exact, so it gives these bits wherever it is computed.
     Gain: one op fewer.
     """
-    return fold(node.op, node.dtype, v)
+    return fold_constants(node.op, node.dtype, v)
 
 
-@VALUE_RULES.rule(one_of((*BINARY, *COMPARE), v, w), before=LATER)
+@VALUE_RULES.rule(
+    one_of((*BINARY, *COMPARE), v, w),
+    before=LATER,
+)
 def fold_binary(node: UOp, v: UOp, w: UOp) -> UOp:
     """constant op constant  ->  constant
 
     Always legal: every binary op and comparison is exact.
     Gain: one op fewer.
     """
-    return fold(node.op, node.dtype, v, w)
+    return fold_constants(node.op, node.dtype, v, w)
 
 
-@VALUE_RULES.rule(pattern_of(Op.CAST, c), before=LATER)
+@VALUE_RULES.rule(
+    pattern_of(Op.CAST, c),
+    before=LATER,
+)
 def fold_cast(node: UOp, c: UOp) -> UOp:
     """CAST(constant)  ->  constant
 
@@ -92,7 +100,7 @@ def fold_cast(node: UOp, c: UOp) -> UOp:
         return const(node.dtype, c.value)
     if dtypes.index in (c.dtype, node.dtype):
         return node
-    return fold(Op.CAST, node.dtype, c)
+    return fold_constants(Op.CAST, node.dtype, c)
 
 
 @VALUE_RULES.rule(pattern_of(Op.BITCAST, v))
@@ -120,7 +128,9 @@ def put_constant_right(node: UOp, v: UOp, u: UOp) -> UOp:
 
 
 @VALUE_RULES.rule(
-    any_operands(ELEMENTWISE, "whole"), legal=lambda node: _is_single(node), before=LATER
+    any_operands(ELEMENTWISE, "whole"),
+    legal=lambda node: _is_single(node),
+    before=LATER,
 )
 def fold_single_value(node: UOp) -> UOp:
     """integer or bool  ->  its value
@@ -176,7 +186,10 @@ def cancel_negation(x: UOp) -> UOp:
     return x
 
 
-@VALUE_RULES.rule(one_of(IDEMPOTENT, x, x), before=("settle_extremum",))
+@VALUE_RULES.rule(
+    one_of(IDEMPOTENT, x, x),
+    before=("settle_extremum",),
+)
 def drop_repeat(x: UOp) -> UOp:
     """x op x  ->  x
 
@@ -186,7 +199,10 @@ def drop_repeat(x: UOp) -> UOp:
     return x
 
 
-@VALUE_RULES.rule(one_of(SELF_INVERSE, x, x), legal=lambda x: x.shape == () and _is_whole(x))
+@VALUE_RULES.rule(
+    one_of(SELF_INVERSE, x, x),
+    legal=lambda x: x.shape == () and _is_whole(x),
+)
 def cancel_self(x: UOp) -> UOp:
     """x - x, x ^ x  ->  0
 
@@ -196,7 +212,10 @@ def cancel_self(x: UOp) -> UOp:
     return const(x.dtype, 0)
 
 
-@VALUE_RULES.rule(comparison(x, x), legal=lambda x: x.shape == () and _is_whole(x))
+@VALUE_RULES.rule(
+    comparison(x, x),
+    legal=lambda x: x.shape == () and _is_whole(x),
+)
 def compare_self(node: UOp) -> UOp:
     """x < x, x != x  ->  false;  x <= x, x == x  ->  true
 
@@ -242,7 +261,7 @@ def gather_constants(node: UOp, u: UOp, v: UOp, w: UOp) -> UOp:
     MIN, whose result does not depend on order.
     Gain: one op fewer.
     """
-    return node.replace((u, fold(node.op, node.dtype, v, w)))
+    return node.replace((u, fold_constants(node.op, node.dtype, v, w)))
 
 
 def _is_associative(node: UOp, dtype: DType) -> bool:
@@ -250,7 +269,10 @@ def _is_associative(node: UOp, dtype: DType) -> bool:
     return is_same and (not dtype.is_float or node.op in (Op.MAX, Op.MIN))
 
 
-@VALUE_RULES.rule(comparison(x, y) ^ b, legal=lambda node, x, b: b.value and _inverts(node, x))
+@VALUE_RULES.rule(
+    comparison(x, y) ^ b,
+    legal=lambda node, x, b: b.value and _inverts(node, x),
+)
 def invert_comparison(node: UOp, x: UOp, y: UOp) -> UOp:
     """!(x < y)  ->  y <= x;  !(x == y)  ->  x != y
 
@@ -329,7 +351,10 @@ _PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 
 
 # Choices.
-@VALUE_RULES.rule(select(b, x, y), before=("drop_choice", "choose_again", "choose_condition"))
+@VALUE_RULES.rule(
+    select(b, x, y),
+    before=("drop_choice", "choose_again", "choose_condition"),
+)
 def choose_arm(b: UOp, x: UOp, y: UOp) -> UOp:
     """WHERE(constant, x, y)  ->  x or y
 
@@ -339,7 +364,10 @@ def choose_arm(b: UOp, x: UOp, y: UOp) -> UOp:
     return x if b.value else y
 
 
-@VALUE_RULES.rule(select(p, x, x), before=("choose_again",))
+@VALUE_RULES.rule(
+    select(p, x, x),
+    before=("choose_again",),
+)
 def drop_choice(x: UOp) -> UOp:
     """WHERE(p, x, x)  ->  x
 
@@ -349,7 +377,10 @@ def drop_choice(x: UOp) -> UOp:
     return x
 
 
-@VALUE_RULES.rule(select(p, b, constant("e", "bool")), legal=lambda b, e: b.value != e.value)
+@VALUE_RULES.rule(
+    select(p, b, constant("e", "bool")),
+    legal=lambda b, e: b.value != e.value,
+)
 def choose_condition(p: UOp, b: UOp) -> UOp:
     """WHERE(p, true, false)  ->  p;  WHERE(p, false, true)  ->  !p
 
@@ -359,7 +390,10 @@ def choose_condition(p: UOp, b: UOp) -> UOp:
     return p if b.value else p ^ True
 
 
-@VALUE_RULES.rule(select(p, x, y), before=("choose_guarded",))
+@VALUE_RULES.rule(
+    select(p, x, y),
+    before=("choose_guarded",),
+)
 def choose_again(node: UOp, p: UOp, x: UOp, y: UOp) -> UOp:
     """WHERE(p, WHERE(p, x, _), WHERE(p, _, y))  ->  WHERE(p, x, y)
 
@@ -371,7 +405,11 @@ def choose_again(node: UOp, p: UOp, x: UOp, y: UOp) -> UOp:
     return where(p, first, second)
 
 
-@VALUE_RULES.rule(select(p ^ b, x, y), legal=lambda b: b.value, before=("choose_guarded",))
+@VALUE_RULES.rule(
+    select(p ^ b, x, y),
+    legal=lambda b: b.value,
+    before=("choose_guarded",),
+)
 def swap_arms(p: UOp, x: UOp, y: UOp) -> UOp:
     """WHERE(!p, x, y)  ->  WHERE(p, y, x)
 
@@ -381,7 +419,10 @@ def swap_arms(p: UOp, x: UOp, y: UOp) -> UOp:
     return where(p, y, x)
 
 
-@VALUE_RULES.rule(select(p, pattern_of(Op.LOAD, x, y, p), c), legal=lambda c: c.attrs.bits == 0)
+@VALUE_RULES.rule(
+    select(p, pattern_of(Op.LOAD, x, y, p), c),
+    legal=lambda c: c.attrs.bits == 0,
+)
 def choose_guarded(node: UOp) -> UOp:
     """WHERE(p, LOAD(buffer, index, p), 0)  ->  LOAD(buffer, index, p)
 
@@ -404,7 +445,10 @@ def settle_load(node: UOp, b: UOp) -> UOp:
     return const(node.dtype, 0) if node.dtype.lanes == 1 else node
 
 
-@VALUE_RULES.rule(pattern_of(Op.STORE, x, y, z, b), legal=lambda b: b.value)
+@VALUE_RULES.rule(
+    pattern_of(Op.STORE, x, y, z, b),
+    legal=lambda b: b.value,
+)
 def drop_store_guard(node: UOp) -> UOp:
     """STORE(buffer, index, value, true)  ->  STORE(buffer, index, value)
 
