@@ -50,7 +50,8 @@ def _read(record: str) -> Program:
 def _key_of(kernel: Kernel, target: Target) -> str:
     """Return the key of all that lowering depends on: the graph, the target, this package."""
     ranges = [each.attrs.number for each in kernel.ranges]
-    parts = (show(kernel.sink), kernel.name, ranges, kernel.params, kernel.index_dtype, target)
+    facts = {**asdict(target), "features": sorted(target.features)}
+    parts = (show(kernel.sink), kernel.name, ranges, kernel.params, kernel.index_dtype, facts)
     text = "\0".join([*map(repr, parts), _package_stamp()])
     return hashlib.sha256(text.encode()).hexdigest()
 
