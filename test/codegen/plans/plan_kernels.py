@@ -101,7 +101,7 @@ def lowered(kernel, target):
     """(plan, its LINEAR form) for each plan that takes the kernel."""
     for plan in PLANS:
         facts = plan.facts(kernel, target)
-        if not isinstance(facts, str):
+        if facts is not None and not isinstance(facts, str):
             yield plan.name, plan.lower(facts, target)
 
 
