@@ -24,7 +24,7 @@ def test_an_elementwise_kernel_runs_pointwise():
 
     assert choice.plan == "pointwise"
     assert [each.kind for each in choice.decisions] == ["plan"]
-    assert choice.decisions[0].reason == "4 lanes along 6 elements."
+    assert choice.decisions[0].reason == "8 lanes along 6 elements."
 
 
 def test_a_fold_runs_as_a_reduction():
