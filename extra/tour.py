@@ -1,7 +1,7 @@
 """Prints one line of tensor code at every stage of the compiler: python -m extra.tour.
 
-`python -m extra.tour --write docs/architecture.md` puts each listing into the fenced block below its
-marker `<!-- tour: name -->`. A test runs the same and compares, so the page cannot go stale.
+`python -m extra.tour --write README.md docs/architecture.md` puts each listing into the fenced
+block below its marker `<!-- tour: name -->`. A test compares, so the pages cannot go stale.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tinytensor.target import CPU_AVX512
 LINE = "y = x.matmul(weight.T) + b"
 LONGEST = 60  # lines of a listing that are kept
 MARKER = re.compile(r"(<!-- tour: (\w+) -->\n+```\w*\n).*?(```\n)", re.DOTALL)
+OPTIONS = Options(fuse=3, verify=True, stress=False)
 
 
 class Tour:
@@ -33,10 +34,14 @@ class Tour:
         weight = Tensor.zeros(1024, 768, dtype=dtypes.float16).realize()
         b = Tensor.zeros(1024, dtype=dtypes.float16).realize()
         self.root: UOp = (x.matmul(weight.T) + b).uop
-        options = Options(fuse=3, verify=True, stress=False)
-        step = schedule([self.root], CPU_AVX512, options)[0]
-        self.kernel: Kernel = step.call.kernel
+        x32 = Tensor.zeros(512, 512).realize()
+        second = (x32 @ x32.T + 1.0).relu().uop
+        self.kernel, other = (
+            schedule([root], CPU_AVX512, OPTIONS)[0].call.kernel for root in (self.root, second)
+        )
         self.lowered: Lowered = lower(self.kernel, CPU_AVX512)
+        self.kernels: list[Kernel] = [self.kernel, other]
+        self.plans = [self.lowered.decisions, lower(other, CPU_AVX512).decisions]
 
     def tensor(self) -> str:
         """The TENSOR form: what is computed."""
@@ -45,6 +50,10 @@ class Tour:
     def decisions(self) -> str:
         """The schedule: which kernels, and why."""
         return "\n".join(schedule_lines([self.kernel], [self.lowered.decisions], [False]))
+
+    def debug(self) -> str:
+        """The schedule of both lines computed together."""
+        return "\n".join(schedule_lines(self.kernels, self.plans, [False, False]))
 
     def indexed(self) -> str:
         """The INDEXED form: which element is computed from which."""
@@ -63,6 +72,7 @@ class Tour:
 STAGES: dict[str, Callable[[Tour], str]] = {
     "tensor": Tour.tensor,
     "decisions": Tour.decisions,
+    "debug": Tour.debug,
     "indexed": Tour.indexed,
     "linear": Tour.linear,
     "source": Tour.source,
@@ -98,12 +108,12 @@ def fill_in(page: str, texts: dict[str, str]) -> str:
 def main() -> None:
     """Print the tour, or write it into a page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", type=pathlib.Path, help="a page with tour markers")
+    parser.add_argument("--write", nargs="*", type=pathlib.Path, help="pages with tour markers")
     arguments = parser.parse_args()
     texts = listings()
     if arguments.write:
-        page = arguments.write
-        page.write_text(fill_in(page.read_text(), texts))
+        for page in arguments.write:
+            page.write_text(fill_in(page.read_text(), texts))
         return
     print(LINE)
     for name, text in texts.items():

@@ -1,6 +1,9 @@
 """Values are computed once, together, in any order, and an error loses nothing."""
 
 import gc
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ from schedule.reading import kernels_of
 
 from tinytensor import Device, Tensor, config, dtypes
 from tinytensor.errors import CompileError
+from tinytensor.ops import uop
 from tinytensor.ops.op import Op
 from tinytensor.realize import storage_of
 
@@ -152,3 +156,83 @@ def test_the_two_lines_are_one_kernel_each():
 
     assert len(kernels_of(x.matmul(weight.T) + bias)) == 1
     assert len(kernels_of((square @ square.T + 1.0).relu())) == 1
+
+
+def visits(counted):
+    """A stand-in for `walk` that counts the nodes it lists."""
+
+    def walk(roots, stop=frozenset()):
+        nodes = uop.walk(roots, stop)
+        counted.append(len(nodes))
+        return nodes
+
+    return walk
+
+
+def test_a_schedule_visits_nodes_in_proportion_to_the_graph(monkeypatch):
+    seen = {}
+    for length in (50, 100, 200):
+        counted = []
+        for module in ("schedule.schedule", "schedule.contraction", "schedule.kernels"):
+            monkeypatch.setattr(f"tinytensor.{module}.walk", visits(counted))
+        x = Tensor(np.ones((4, 4), np.float32))
+        for _ in range(length):
+            x = (x @ x).relu() + 1.0
+        kernels_of(x)
+        seen[length] = sum(counted) / length
+
+    assert seen[200] <= 1.1 * seen[50]
+    assert seen[200] <= 600  # nodes visited per line of 12 nodes, all passes and checks together
+
+
+def test_a_warm_realization_makes_few_python_calls():
+    x = Tensor(np.ones((4, 4), np.float32)).realize()
+
+    def line():
+        return (x @ x.T + 1.0).relu()
+
+    line().realize()
+    pending = line()
+    calls = count_calls(pending.realize)
+
+    assert calls <= 220  # of them 60 hash the structure of the 20 nodes
+
+
+def count_calls(function):
+    """The number of Python functions entered while a function runs."""
+    entered = 0
+
+    def count(frame, event, argument):
+        nonlocal entered
+        entered += event == "call"
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return entered
+
+
+SCRIPT = """
+import sys, numpy as np
+from tinytensor import Tensor
+x = Tensor(np.arange(12, dtype=np.float32).reshape(3, 4))
+print((x @ x.T + 1.0).sum().item())
+print(sorted(name for name in sys.modules if name.startswith("tinytensor.codegen")))
+"""
+
+
+def test_a_fresh_process_skips_lowering_when_the_cache_is_warm(tmp_path):
+    environment = {**os.environ, "TT_CACHE_DIR": str(tmp_path), "TT_VERIFY": "0"}
+    command = [sys.executable, "-c", SCRIPT]
+    runs = [
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+
+    first, second = (run.stdout.splitlines() for run in runs)
+
+    assert first[0] == second[0] == "1143.0"
+    assert "tinytensor.codegen.lower" in first[1]
+    assert second[1] == "[]"

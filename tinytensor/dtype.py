@@ -53,7 +53,7 @@ class DType:
     @property
     def scalar(self) -> DType:
         """The same type with one lane."""
-        return self if self.lanes == 1 else BY_NAME[self.name.partition("x")[0]]
+        return self if self.lanes == 1 else BY_NAME[self.name.rpartition("x")[0]]
 
     def vector(self, lanes: int) -> DType:
         """The same type with that many lanes."""
@@ -66,7 +66,7 @@ class DType:
             return -math.inf
         if self.kind == "index":
             return -(2**62)
-        return -(2 ** (self.bits - 1)) if self.kind == "int" else 0
+        return -(1 << (self.bits - 1)) if self.kind == "int" else 0
 
     @property
     def max(self) -> int | float:
@@ -75,7 +75,7 @@ class DType:
             return math.inf
         if self.kind == "index":
             return 2**62
-        return 2 ** (self.bits - 1) - 1 if self.kind == "int" else 2**self.bits - 1
+        return (1 << (self.bits - 1)) - 1 if self.kind == "int" else (1 << self.bits) - 1
 
     @property
     def value_numpy(self) -> np.dtype[np.generic]:
@@ -159,12 +159,14 @@ def encode(dtype: DType, value: bool | int | float) -> int:
     if dtype.kind == "bool":
         return int(bool(value))
     if dtype.is_int:
-        return int(value) & (2**dtype.bits - 1)
+        return int(value) & ((1 << dtype.bits) - 1)
     if dtype.name == "bfloat16":
         return int(round_to_bfloat16(np.array([value], np.float32)).view(np.uint32)[0]) >> 16
-    with np.errstate(over="ignore"):
-        rounded = dtype.value_numpy.type(value)
-    return int.from_bytes(rounded.tobytes(), "little")
+    try:
+        packed = struct.pack(_FLOAT_FORMATS[dtype.name], value)
+    except OverflowError:  # what rounds to infinity, and integers beyond float64
+        packed = struct.pack(_FLOAT_FORMATS[dtype.name], math.inf if value > 0 else -math.inf)
+    return int.from_bytes(packed, "little")
 
 
 def decode(dtype: DType, bits: int) -> bool | int | float:

@@ -7,24 +7,27 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tinytensor import report
-from tinytensor.codegen.lower import Lowered, lower
 from tinytensor.config import config
 from tinytensor.dtype import DType
 from tinytensor.errors import CompileError, Site
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
+from tinytensor.program_cache import make_program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import Target
+
+if TYPE_CHECKING:
+    from tinytensor.codegen.lower import Lowered
 
 MOST_COMPILED = 4096
 MOST_SCHEDULES = 1024
@@ -41,7 +44,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel made ready for a device; `lowered` is None where the kernel itself is run."""
+    """A kernel made ready for a device; `lowered` is None where it was not lowered just now."""
 
     kernel: Kernel
     lowered: Lowered | None
@@ -50,11 +53,19 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel of a schedule: its buffers and what dies with it, as numbers of the graph's walk."""
+    """One kernel of a schedule: its buffers and what dies with it, as places in the walk."""
 
     compiled: Compiled
     nodes: tuple[int, ...]
     releases: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Values to compute and the walk of everything below them, operands before users."""
+
+    roots: tuple[UOp, ...]
+    order: list[UOp]
 
 
 Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
@@ -109,18 +120,18 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
     An error leaves every value as it was.
     """
     with _LOCK:
-        resolved = _resolve_copies(roots)
-        by_device: dict[str, dict[UOp, Site | None]] = {}
-        for root in resolved:
-            wanted = by_device.setdefault(root.device, {})
-            wanted.setdefault(_contents_of(root.uop), root.site)
-        leaves = {
-            (device, node): leaf
-            for device, wanted in by_device.items()
-            for node, leaf in _compute(wanted, Device[device]).items()
-        }
-        found = [leaves[root.device, _contents_of(root.uop)] for root in resolved]
-        shaped = [_with_shape(leaf, root.uop) for leaf, root in zip(found, resolved, strict=True)]
+        graph = _resolve_copies([_contents_of(root.uop) for root in roots])
+        leaves: dict[tuple[str, UOp], UOp] = {}
+        for device in dict.fromkeys(root.device for root in roots):
+            wanted = {
+                node: root.site
+                for node, root in zip(graph.roots, roots, strict=True)
+                if root.device == device
+            }
+            made = _compute(wanted, graph.order, Device[device])
+            leaves.update({(device, node): leaf for node, leaf in made.items()})
+        found = [leaves[root.device, node] for node, root in zip(graph.roots, roots, strict=True)]
+        shaped = [_with_shape(leaf, root.uop) for leaf, root in zip(found, roots, strict=True)]
         for root, leaf in zip(roots, shaped, strict=True):
             if root.uop is not leaf:
                 _COMPUTED[root.uop] = weakref.ref(leaf)
@@ -142,22 +153,21 @@ def _with_shape(leaf: UOp, root: UOp) -> UOp:
     return other
 
 
-def _resolve_copies(roots: Sequence[Root]) -> list[Root]:
+def _resolve_copies(roots: Sequence[UOp]) -> Graph:
     """Replace what is already computed, and each COPY, by the leaf that holds its value."""
     known = {node: leaf for node, made in _COMPUTED.items() if (leaf := made()) is not None}
-    nodes = walk([root.uop for root in roots], stop=set(known))
+    nodes = walk(roots, stop=set(known))
     copies = [each for each in nodes if each.op is Op.COPY and each not in known]
-    if not copies and not any(node in known for node in nodes):
-        return list(roots)
+    if not copies and not (known and any(node in known for node in nodes)):
+        return Graph(tuple(roots), nodes)
     for node in copies:
-        source = substitute_all(node.operands, known)[0]
+        source = _contents_of(substitute_all(node.operands, known)[0])
         device = _device_of(source) or node.attrs.device
-        leaf = _compute({_contents_of(source): None}, Device[device])[_contents_of(source)]
+        leaf = _compute({source: None}, walk((source,)), Device[device])[source]
         moved = leaf if device == node.attrs.device else _move(leaf, node.attrs.device)
         known[node] = _with_shape(moved, node)
-    replaced = substitute_all(tuple([root.uop for root in roots]), known)
-    pairs = zip(replaced, roots, strict=True)
-    return [Root(node, root.device, root.site) for node, root in pairs]
+    replaced = tuple([_contents_of(node) for node in substitute_all(tuple(roots), known)])
+    return Graph(replaced, walk(replaced))
 
 
 def _device_of(node: UOp) -> str | None:
@@ -169,11 +179,16 @@ def _move(leaf: UOp, device: str) -> UOp:
     return from_host(to_host(leaf), leaf.dtype, device)
 
 
-def _compute(wanted: dict[UOp, Site | None], device: AnyDevice) -> dict[UOp, UOp]:
-    """Run the kernels that give some nodes on a device; return each node's leaf."""
+def _compute(
+    wanted: dict[UOp, Site | None], nodes: Sequence[UOp], device: AnyDevice
+) -> dict[UOp, UOp]:
+    """Run the kernels that give some nodes on a device; return each node's leaf.
+
+    `nodes` is the walk of a graph that holds them, and perhaps what other devices compute.
+    """
     roots = [node for node in wanted if node.op is not Op.BUFFER]
     leaves = {node: node for node in wanted if node.op is Op.BUFFER}
-    order = walk(roots)
+    order = nodes if len(roots) == len(wanted) else walk(roots)
     try:
         launches = _launches_for(order, roots, device)
     except CompileError as error:
@@ -248,7 +263,9 @@ def _show_code(compiled: Compiled, device: AnyDevice) -> None:
 
 def _with_line(error: CompileError, wanted: dict[UOp, Site | None]) -> CompileError:
     lines = [site.describe() for site in wanted.values() if site is not None]
-    return CompileError(f"{error}\nwhile computing the value made at {lines[0]}") if lines else error
+    if not lines:
+        return error
+    return CompileError(f"{error}\nwhile computing the value made at {lines[0]}")
 
 
 def _allocate(nodes: Iterable[UOp], device: AnyDevice) -> dict[UOp, Buffer]:
@@ -281,7 +298,7 @@ def _run(
 def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     """Make kernels ready; those with the same canonical sink are lowered once, ever."""
     keys = [(kernel.sink, device.name) for kernel in kernels]
-    ready = {key: _COMPILED[key] for key in keys if key in _COMPILED}
+    ready = {key: _COMPILED[key] for key in keys if key in _COMPILED and _tells(_COMPILED[key])}
     missing = {key: each for key, each in zip(keys, kernels, strict=True) if key not in ready}
     for key, made in zip(missing, _lower_all(list(missing.values()), device), strict=True):
         ready[key] = _COMPILED[key] = made
@@ -290,13 +307,20 @@ def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     return [ready[key] for key in keys]
 
 
+def _tells(compiled: Compiled) -> bool:
+    """Whether a kernel made before has kept all that somebody wants to see of it."""
+    runs_itself = compiled.work is compiled.kernel
+    return runs_itself or compiled.lowered is not None or not report.wants_schedule()
+
+
 def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     target: Target = device.target
     if target.kind == "python" or not kernels:
         return [Compiled(kernel, None, kernel) for kernel in kernels]
-    lowered = [lower(kernel, target) for kernel in kernels]
-    works = device.compile([each.program for each in lowered])
+    is_shown = report.wants_schedule()
+    made = [make_program(kernel, target, is_shown) for kernel in kernels]
+    works = device.compile([each.program for each in made])
     return [
-        Compiled(each.kernel, each, work)
-        for each, work in zip(lowered, works, strict=True)
+        Compiled(kernel, each.lowered, work)
+        for kernel, each, work in zip(kernels, made, works, strict=True)
     ]

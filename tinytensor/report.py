@@ -7,13 +7,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tinytensor.codegen.lower import Lowered
 from tinytensor.config import config
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp, walk
+
+if TYPE_CHECKING:
+    from tinytensor.codegen.lower import Lowered
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ LEVELS = (
     ("errors", "config", "lazy", "dtype", "target"),
     ("ops",),
     ("schedule", "codegen", "runtime"),
-    ("realize", "report", "grad", "variable"),
+    ("realize", "report", "program_cache", "grad", "variable"),
     ("tensor",),
     ("jit", "nn", "linalg", "special", "array_api", "distributed", "interop"),
     ("explain", "profile", "tune", "selfcheck"),

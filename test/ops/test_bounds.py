@@ -14,8 +14,8 @@ from tinytensor.ops.uop import UOp, binary, cast, const, index_const, make_range
 
 INTEGER_BINARY = [op for op in BINARY if op is not Op.DIV]
 ENDS = {
-    dtypes.int8: (-128, -127, -9, -3, -1, 0, 1, 2, 7, 8, 126, 127),
-    dtypes.uint8: (0, 1, 2, 7, 8, 9, 127, 128, 254, 255),
+    dtypes.int8: (-128, -3, -1, 0, 1, 2, 7, 127),
+    dtypes.uint8: (0, 1, 2, 7, 8, 254, 255),
 }
 MONOTONE = (Op.MAX, Op.MIN, *COMPARE)
 
@@ -62,10 +62,13 @@ def test_bounds_are_reached_where_nothing_wraps(op):
         assert bounds_of(node) == (results.min(), results.max()), (x, y)
 
 
-@pytest.mark.parametrize("op", [Op.FLOORDIV, Op.MOD, Op.ADD, Op.SUB, Op.MUL], ids=lambda op: op.name)
+INDEX_BINARY = (Op.FLOORDIV, Op.MOD, Op.ADD, Op.SUB, Op.MUL)
+
+
+@pytest.mark.parametrize("op", INDEX_BINARY, ids=lambda op: op.name)
 def test_bounds_of_an_index_contain_exact_results(op):
     for x, y in itertools.product(intervals(dtypes.int8), repeat=2):
-        node = binary(op, make_range(0, x[1] - x[0] + 1) + x[0], make_range(1, y[1] - y[0] + 1) + y[0])
+        node = binary(op, between(dtypes.index, *x), between(dtypes.index, *y))
         columns = np.arange(x[0], x[1] + 1)[:, None]
         results = evaluate(op, dtypes.int64, columns, np.arange(y[0], y[1] + 1)[None, :])
 

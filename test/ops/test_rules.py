@@ -115,4 +115,3 @@ def test_a_set_is_idempotent_and_keeps_values(rules, seed):
 
         assert twice is once, shown(node, once, twice)
         assert same_values(environment.values_of(node), environment.values_of(once))
-

@@ -25,12 +25,16 @@ def decisions_of(*tensors, kind=None, fuse=None):
     return [f"{each.kind} {each.subject}: {each.reason}" for each in kept]
 
 
+def leaf_values(*tensors):
+    """The values of all buffers below some tensors."""
+    nodes = walk([each.uop for each in tensors])
+    leaves = [node for node in nodes if node.op is Op.BUFFER]
+    return {leaf: from_storage(to_host(leaf), leaf.dtype) for leaf in leaves}
+
+
 def interpreted(*tensors):
     """The values by the interpreter of the TENSOR form, which knows no kernels."""
-    roots = [each.uop for each in tensors]
-    leaves = [node for node in walk(roots) if node.op is Op.BUFFER]
-    arrays = {leaf: from_storage(to_host(leaf), leaf.dtype) for leaf in leaves}
-    return interpret(roots, arrays)
+    return interpret([each.uop for each in tensors], leaf_values(*tensors))
 
 
 FLOAT_DTYPES = (dtypes.float16, dtypes.bfloat16, dtypes.float32)

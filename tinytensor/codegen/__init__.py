@@ -1,0 +1,1 @@
+"""Turns a Kernel into a Program: plans, the LINEAR form, legalization, emission."""

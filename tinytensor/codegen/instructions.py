@@ -1,7 +1,7 @@
 """The instructions of C targets: which function C calls for a node, and what the machine has.
 
-Each row means its op on its dtypes. Where a target lacks the features, or the compiler is not GCC,
-the same function is a loop over lanes.
+Each row means its op on its dtypes, and is written with GCC's builtins. Where a target lacks the
+features, or the compiler is Clang, the same function is a loop over lanes, which Clang vectorizes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from tinytensor.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: `template` is the C expression of it, over x, y and z.
+    """One instruction: `template` is GCC's expression of it, over x, y and z.
 
-    It means `op` with that result and those operands. `every_compiler`: the template is not GCC's
-    own, so no loop stands in for it.
+    It means `op` with that result and those operands.
     """
 
     op: Op
@@ -28,7 +27,6 @@ class Instruction:
     operands: tuple[DType, ...]
     features: frozenset[str]
     template: str
-    every_compiler: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +76,8 @@ def _half_row(lanes: int, widening: str, narrowing: str) -> list[Instruction]:
     half, wide = F16.vector(lanes), F32.vector(lanes)
     features = F16C | AVX512 if lanes == 16 else F16C
     return [
-        Instruction(Op.CAST, wide, (half,), features, widening, every_compiler=True),
-        Instruction(Op.CAST, half, (wide,), features, narrowing, every_compiler=True),
+        Instruction(Op.CAST, wide, (half,), features, widening),
+        Instruction(Op.CAST, half, (wide,), features, narrowing),
     ]
 
 
@@ -129,7 +127,7 @@ def find_instruction(node: UOp, target: Target) -> Instruction | None:
 
 def function_of(node: UOp, target: Target) -> Function | None:
     """Return the function that a node calls; None when C has an operator for it."""
-    if node.op in LANE_FUNCTIONS:
+    if node.op in LANE_FUNCTIONS and not node.dtype.is_half:
         return _float_function(node, target)
     if node.op is Op.CAST and F16 in (node.dtype.scalar, node.operands[0].dtype.scalar):
         return _half_function(node, target)
@@ -140,32 +138,45 @@ def _float_function(node: UOp, target: Target) -> Function:
     builtin, features = LANE_FUNCTIONS[node.op]
     ctype = storage_type(node.dtype)
     lane = f"__builtin_{builtin}{'f' if ctype.bits == 32 else ''}"
-    name = f"{builtin}_{ctype.short}"
     letters = "xyz"[: len(node.operands)]
-    libraries = () if features <= target.features else LIBM
-    if ctype.lanes == 1:
-        call = f"{lane}({', '.join(letters)})"
-        return Function(name, _define(name, ctype, node, f"    return {call};"), libraries)
-    by_lane = f"{lane}({', '.join(f'{each}[i]' for each in letters)})"
-    body = _loop_over_lanes(ctype, by_lane)
+    subscript = "[i]" if ctype.lanes > 1 else ""
+    by_lane = f"{lane}({', '.join(each + subscript for each in letters)})"
+    body = _each_lane(ctype, by_lane)
     row = find_instruction(node, target)
     if row is not None:
-        body = f"#if defined(__clang__)\n{body}\n#else\n    return {row.template};\n#endif"
+        body = _for_gcc(f"    return {row.template};", body)
+    libraries = () if features <= target.features else LIBM
+    name = f"{builtin}_{ctype.short}"
     return Function(name, _define(name, ctype, node, body), libraries)
 
 
 def _half_function(node: UOp, target: Target) -> Function:
-    """Convert by the target's row; lane counts without one go through the scalar's function."""
+    """Convert by the target's row; lane counts without one take the scalar's for each lane.
+
+    Other compilers than GCC turn a loop over _Float16 into the instruction, GCC 12 does not.
+    """
     ctype = storage_type(node.dtype)
-    word = "widen_f16" if node.dtype.scalar is F32 else "narrow_f16"
+    is_widening = node.dtype.scalar is F32
+    word = "widen_f16" if is_widening else "narrow_f16"
     name = f"{word}x{ctype.lanes}" if ctype.lanes > 1 else word
+    x = node.operands[0]
+    lane = "x[i]" if ctype.lanes > 1 else "x"
+    scalar = INSTRUCTIONS[Op.CAST, node.dtype.scalar, (x.dtype.scalar,)]
+    for_gcc = _each_lane(ctype, scalar.template.replace("{x}", f"{{{lane}}}"))
     row = find_instruction(node, target)
     if row is not None:
-        return Function(name, _define(name, ctype, node, f"    return {row.template};"))
-    x = node.operands[0]
-    scalar = INSTRUCTIONS[Op.CAST, node.dtype.scalar, (x.dtype.scalar,)]
-    by_lane = scalar.template.replace("{x}", "{x[i]}")
-    return Function(name, _define(name, ctype, node, _loop_over_lanes(ctype, by_lane)))
+        for_gcc = f"    return {row.template};"
+    union = WIDENING_UNION if is_widening else NARROWING_UNION
+    body = _for_gcc(for_gcc, _each_lane(ctype, union.replace("{x}", f"{{{lane}}}")))
+    return Function(name, _define(name, ctype, node, body))
+
+
+WIDENING_UNION = "(union { unsigned short bits; _Float16 value; }){x}.value"
+NARROWING_UNION = "(union { _Float16 value; unsigned short bits; }){x}.bits"
+
+
+def _for_gcc(text: str, otherwise: str) -> str:
+    return f"#if defined(__clang__)\n{otherwise}\n#else\n{text}\n#endif"
 
 
 def _define(name: str, result: CType, node: UOp, body: str) -> str:
@@ -176,7 +187,9 @@ def _define(name: str, result: CType, node: UOp, body: str) -> str:
     return f"INLINE {result.name} {name}({params})\n{{\n{body}\n}}"
 
 
-def _loop_over_lanes(result: CType, by_lane: str) -> str:
+def _each_lane(result: CType, by_lane: str) -> str:
+    if result.lanes == 1:
+        return f"    return {by_lane};"
     return (
         f"    {result.name} out;\n"
         f"    for (int i = 0; i < {result.lanes}; i++)\n"

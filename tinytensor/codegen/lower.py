@@ -51,7 +51,9 @@ def lower(kernel: Kernel, target: Target) -> Lowered:
     linear = clock.run("legalize", lambda: legalize(choice.linear, target))
     _verify(linear)
     program = clock.run("emit", lambda: emit_c(linear, target))
-    return Lowered(kernel, program, choice.plan, choice.decisions, choice.linear, linear, tuple(clock.times))
+    planned = choice.linear
+    times = tuple(clock.times)
+    return Lowered(kernel, program, choice.plan, choice.decisions, planned, linear, times)
 
 
 def _verify(linear: Linear) -> None:

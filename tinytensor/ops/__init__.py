@@ -1,0 +1,1 @@
+"""The graph: its nodes, its three forms, and what is known of them."""

@@ -13,6 +13,7 @@ from tinytensor.ops.uop import UOp
 
 Bounds = tuple[int | float, int | float]
 Integers = tuple[int, int]
+FARTHEST = 2**128  # beyond any index; keeps the bounds of long products from growing without end
 
 
 def bounds_of(node: UOp) -> Bounds:
@@ -62,9 +63,9 @@ def _integers(node: UOp) -> Integers:
 
 def _fit(dtype: DType, low: int, high: int) -> Bounds:
     """The interval, or the whole range of a dtype that would wrap."""
-    if dtype.kind == "index" or (dtype.min <= low and high <= dtype.max):
-        return low, high
-    return full_range(dtype)
+    if dtype.kind == "index":
+        return max(low, -FARTHEST), min(high, FARTHEST)
+    return (low, high) if dtype.min <= low and high <= dtype.max else full_range(dtype)
 
 
 def _hull(parts: Iterable[Bounds]) -> Bounds:

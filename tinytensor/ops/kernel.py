@@ -10,9 +10,9 @@ from tinytensor.ops.uop import UOp
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One choice and why: shown by DEBUG=2. `kind` is a word such as fuse, store, contract, decline.
+    """One choice and why, shown by DEBUG=2. `kind` is a word: fuse, store, contract, decline, plan.
 
-    `subject` names the op or operand the choice is about; `reason` is one sentence with its numbers.
+    `subject` names the op or operand the choice is about; `reason` is a sentence with its numbers.
     """
 
     kind: str

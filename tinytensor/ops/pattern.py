@@ -47,9 +47,6 @@ class Pattern:
     def __xor__(self, other: Pattern) -> Pattern:
         return pattern_of(Op.XOR, self, other)
 
-    def __neg__(self) -> Pattern:
-        return pattern_of(Op.NEG, self)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variable(Pattern):

@@ -39,6 +39,7 @@ class ByName(Generic[T]):
     names: tuple[str, ...]
 
     def __call__(self, found: dict[str, UOp]) -> T:
+        """Call it with the nodes it names."""
         return self.function(*[found[name] for name in self.names])
 
 

@@ -1,4 +1,4 @@
-"""Turns index expressions into shorter ones that give the same integers, by the bounds of ranges."""
+"""Turns index expressions into shorter ones with the same values, by the bounds of ranges."""
 
 from __future__ import annotations
 

@@ -42,7 +42,6 @@ n = variable("n", "integer")
 m = variable("m", "integer")
 p = variable("p", "bool")
 c = constant("c")
-d = constant("d")
 v = constant("v", "user")
 w = constant("w", "user")
 b = constant("b", "bool")
@@ -53,7 +52,7 @@ SELF_INVERSE = (Op.SUB, Op.XOR)
 INVERSE = {Op.LT: Op.LE, Op.LE: Op.LT, Op.EQ: Op.NE, Op.NE: Op.EQ}
 
 
-def fold(op: Op, dtype: DType, *operands: UOp) -> UOp:
+def fold_constants(op: Op, dtype: DType, *operands: UOp) -> UOp:
     """Return the constant that an exact op gives for constants, computed by the interpreter."""
     result = evaluate(op, dtype, *[np.atleast_1d(value_of(each)) for each in operands])
     stored = to_storage(result, dtype).tobytes()
@@ -61,27 +60,36 @@ def fold(op: Op, dtype: DType, *operands: UOp) -> UOp:
 
 
 # Constants.
-@VALUE_RULES.rule(one_of(EXACT_UNARY, v), before=LATER)
+@VALUE_RULES.rule(
+    one_of(EXACT_UNARY, v),
+    before=LATER,
+)
 def fold_unary(node: UOp, v: UOp) -> UOp:
     """op(constant)  ->  constant
 
     Always legal: the op is exact, so it gives these bits wherever it is computed.
     Gain: one op fewer.
     """
-    return fold(node.op, node.dtype, v)
+    return fold_constants(node.op, node.dtype, v)
 
 
-@VALUE_RULES.rule(one_of((*BINARY, *COMPARE), v, w), before=LATER)
+@VALUE_RULES.rule(
+    one_of((*BINARY, *COMPARE), v, w),
+    before=LATER,
+)
 def fold_binary(node: UOp, v: UOp, w: UOp) -> UOp:
     """constant op constant  ->  constant
 
     Always legal: every binary op and comparison is exact.
     Gain: one op fewer.
     """
-    return fold(node.op, node.dtype, v, w)
+    return fold_constants(node.op, node.dtype, v, w)
 
 
-@VALUE_RULES.rule(pattern_of(Op.CAST, c), before=LATER)
+@VALUE_RULES.rule(
+    pattern_of(Op.CAST, c),
+    before=LATER,
+)
 def fold_cast(node: UOp, c: UOp) -> UOp:
     """CAST(constant)  ->  constant
 
@@ -92,7 +100,7 @@ def fold_cast(node: UOp, c: UOp) -> UOp:
         return const(node.dtype, c.value)
     if dtypes.index in (c.dtype, node.dtype):
         return node
-    return fold(Op.CAST, node.dtype, c)
+    return fold_constants(Op.CAST, node.dtype, c)
 
 
 @VALUE_RULES.rule(pattern_of(Op.BITCAST, v))
@@ -120,7 +128,9 @@ def put_constant_right(node: UOp, v: UOp, u: UOp) -> UOp:
 
 
 @VALUE_RULES.rule(
-    any_operands(ELEMENTWISE, "whole"), legal=lambda node: _is_single(node), before=LATER
+    any_operands(ELEMENTWISE, "whole"),
+    legal=lambda node: _is_single(node),
+    before=LATER,
 )
 def fold_single_value(node: UOp) -> UOp:
     """integer or bool  ->  its value
@@ -166,7 +176,7 @@ def _is_identity(op: Op, constant: UOp) -> bool:
     return op is Op.AND and constant is const(dtype, True if dtype is dtypes.bool else -1)
 
 
-@VALUE_RULES.rule(-(-x))
+@VALUE_RULES.rule(pattern_of(Op.NEG, pattern_of(Op.NEG, x)))
 def cancel_negation(x: UOp) -> UOp:
     """-(-x)  ->  x
 
@@ -176,7 +186,10 @@ def cancel_negation(x: UOp) -> UOp:
     return x
 
 
-@VALUE_RULES.rule(one_of(IDEMPOTENT, x, x), before=("settle_extremum",))
+@VALUE_RULES.rule(
+    one_of(IDEMPOTENT, x, x),
+    before=("settle_extremum",),
+)
 def drop_repeat(x: UOp) -> UOp:
     """x op x  ->  x
 
@@ -186,7 +199,10 @@ def drop_repeat(x: UOp) -> UOp:
     return x
 
 
-@VALUE_RULES.rule(one_of(SELF_INVERSE, x, x), legal=lambda x: x.shape == () and _is_whole(x))
+@VALUE_RULES.rule(
+    one_of(SELF_INVERSE, x, x),
+    legal=lambda x: x.shape == () and _is_whole(x),
+)
 def cancel_self(x: UOp) -> UOp:
     """x - x, x ^ x  ->  0
 
@@ -196,7 +212,10 @@ def cancel_self(x: UOp) -> UOp:
     return const(x.dtype, 0)
 
 
-@VALUE_RULES.rule(comparison(x, x), legal=lambda x: x.shape == () and _is_whole(x))
+@VALUE_RULES.rule(
+    comparison(x, x),
+    legal=lambda x: x.shape == () and _is_whole(x),
+)
 def compare_self(node: UOp) -> UOp:
     """x < x, x != x  ->  false;  x <= x, x == x  ->  true
 
@@ -242,7 +261,7 @@ def gather_constants(node: UOp, u: UOp, v: UOp, w: UOp) -> UOp:
     MIN, whose result does not depend on order.
     Gain: one op fewer.
     """
-    return node.replace((u, fold(node.op, node.dtype, v, w)))
+    return node.replace((u, fold_constants(node.op, node.dtype, v, w)))
 
 
 def _is_associative(node: UOp, dtype: DType) -> bool:
@@ -250,7 +269,10 @@ def _is_associative(node: UOp, dtype: DType) -> bool:
     return is_same and (not dtype.is_float or node.op in (Op.MAX, Op.MIN))
 
 
-@VALUE_RULES.rule(comparison(x, y) ^ b, legal=lambda node, x, b: b.value and _inverts(node, x))
+@VALUE_RULES.rule(
+    comparison(x, y) ^ b,
+    legal=lambda node, x, b: b.value and _inverts(node, x),
+)
 def invert_comparison(node: UOp, x: UOp, y: UOp) -> UOp:
     """!(x < y)  ->  y <= x;  !(x == y)  ->  x != y
 
@@ -299,35 +321,40 @@ def merge_casts(node: UOp, x: UOp) -> UOp:
 def _merges(x: UOp, inner: DType, outer: DType) -> bool:
     src, inner, outer = x.dtype.scalar, inner.scalar, outer.scalar
     if src.is_float:
-        return inner.is_float and _embeds(src, inner)
-    low, high = bounds_of(x)
+        return inner.is_float and (src is inner or src.bits < inner.bits)
     if inner.is_float:
-        # From integers a half rounds through float32, from float64 it does not.
-        exact = dtypes.float32 if outer.is_half else inner
-        reach = 2 ** min(_precision(exact), _precision(inner))
-        fits_outer = outer.is_float or outer is dtypes.bool or (outer.min <= low <= high <= outer.max)
-        return -reach <= low and high <= reach and fits_outer
+        return _floats_exactly(x, inner, outer)
     if inner is dtypes.bool:
         return src is dtypes.bool
+    low, high = bounds_of(x)
     if inner.kind == "index" or (inner.min <= low and high <= inner.max):
         return True
-    return outer.is_int and outer.kind != "index" and outer.bits <= inner.bits
+    return outer.kind in ("int", "uint") and outer.bits <= inner.bits
+
+
+def _floats_exactly(x: UOp, inner: DType, outer: DType) -> bool:
+    """Whether every integer x can be is one of inner, and leaves it as the direct cast would.
+
+    A direct cast to a half goes through float32, one from float64 does not; a float saturates where
+    an integer wraps.
+    """
+    low, high = bounds_of(x)
+    reach = 2 ** _PRECISION[inner.name]
+    if outer.is_half:
+        reach = min(reach, 2 ** _PRECISION["float32"])
+    fits_outer = outer.min <= low and high <= outer.max
+    exact = -reach <= low and high <= reach
+    return exact and (outer is dtypes.bool or fits_outer)
 
 
 _PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 
 
-def _precision(dtype: DType) -> int:
-    return _PRECISION[dtype.name]
-
-
-def _embeds(src: DType, dst: DType) -> bool:
-    """Whether every float of src is one of dst."""
-    return src is dst or (dst.bits > src.bits)
-
-
 # Choices.
-@VALUE_RULES.rule(select(b, x, y), before=("drop_choice", "choose_again", "choose_condition"))
+@VALUE_RULES.rule(
+    select(b, x, y),
+    before=("drop_choice", "choose_again", "choose_condition"),
+)
 def choose_arm(b: UOp, x: UOp, y: UOp) -> UOp:
     """WHERE(constant, x, y)  ->  x or y
 
@@ -337,7 +364,10 @@ def choose_arm(b: UOp, x: UOp, y: UOp) -> UOp:
     return x if b.value else y
 
 
-@VALUE_RULES.rule(select(p, x, x), before=("choose_again",))
+@VALUE_RULES.rule(
+    select(p, x, x),
+    before=("choose_again",),
+)
 def drop_choice(x: UOp) -> UOp:
     """WHERE(p, x, x)  ->  x
 
@@ -348,7 +378,8 @@ def drop_choice(x: UOp) -> UOp:
 
 
 @VALUE_RULES.rule(
-    select(p, b, constant("e", "bool")), legal=lambda b, e: b.value != e.value
+    select(p, b, constant("e", "bool")),
+    legal=lambda b, e: b.value != e.value,
 )
 def choose_condition(p: UOp, b: UOp) -> UOp:
     """WHERE(p, true, false)  ->  p;  WHERE(p, false, true)  ->  !p
@@ -359,7 +390,10 @@ def choose_condition(p: UOp, b: UOp) -> UOp:
     return p if b.value else p ^ True
 
 
-@VALUE_RULES.rule(select(p, x, y), before=("choose_guarded",))
+@VALUE_RULES.rule(
+    select(p, x, y),
+    before=("choose_guarded",),
+)
 def choose_again(node: UOp, p: UOp, x: UOp, y: UOp) -> UOp:
     """WHERE(p, WHERE(p, x, _), WHERE(p, _, y))  ->  WHERE(p, x, y)
 
@@ -372,7 +406,9 @@ def choose_again(node: UOp, p: UOp, x: UOp, y: UOp) -> UOp:
 
 
 @VALUE_RULES.rule(
-    select(p ^ b, x, y), legal=lambda b: b.value, before=("choose_guarded",)
+    select(p ^ b, x, y),
+    legal=lambda b: b.value,
+    before=("choose_guarded",),
 )
 def swap_arms(p: UOp, x: UOp, y: UOp) -> UOp:
     """WHERE(!p, x, y)  ->  WHERE(p, y, x)
@@ -384,7 +420,8 @@ def swap_arms(p: UOp, x: UOp, y: UOp) -> UOp:
 
 
 @VALUE_RULES.rule(
-    select(p, pattern_of(Op.LOAD, x, y, p), c), legal=lambda c: c.attrs.bits == 0
+    select(p, pattern_of(Op.LOAD, x, y, p), c),
+    legal=lambda c: c.attrs.bits == 0,
 )
 def choose_guarded(node: UOp) -> UOp:
     """WHERE(p, LOAD(buffer, index, p), 0)  ->  LOAD(buffer, index, p)
@@ -408,7 +445,10 @@ def settle_load(node: UOp, b: UOp) -> UOp:
     return const(node.dtype, 0) if node.dtype.lanes == 1 else node
 
 
-@VALUE_RULES.rule(pattern_of(Op.STORE, x, y, z, b), legal=lambda b: b.value)
+@VALUE_RULES.rule(
+    pattern_of(Op.STORE, x, y, z, b),
+    legal=lambda b: b.value,
+)
 def drop_store_guard(node: UOp) -> UOp:
     """STORE(buffer, index, value, true)  ->  STORE(buffer, index, value)
 

@@ -126,9 +126,18 @@ def _beside(total: Sum, remainder: UOp, scale: int) -> _Beside | None:
             continue
         if node is quotient:
             return _Beside(node, x)
-        if node.op is Op.MOD and node.operands[0] is quotient and positive_divisor(node):
-            return _Beside(node, x % (divisor * int(node.operands[1].value)))
+        outer = positive_divisor(node) if node.op is Op.MOD else None
+        shift = _difference(node.operands[0], quotient) if outer is not None else None
+        if outer is not None and shift is not None:
+            return _Beside(node, build(collect(x + shift * divisor)) % (outer * divisor))
     return None
+
+
+def _difference(x: UOp, y: UOp) -> int | None:
+    """The constant x - y, or None when it depends on a range."""
+    difference = collect(x)
+    difference.include(collect(y), -1)
+    return None if difference.coefficients else difference.constant
 
 
 def positive_divisor(node: UOp) -> int | None:

@@ -38,6 +38,7 @@ class UOp:
         operands: tuple[UOp, ...] = (),
         attrs: a.Attrs | None = None,
     ) -> UOp:
+        """Return the one node of that operation, building it when there is none."""
         key = (op, dtype, operands, attrs)
         reference = _INTERNED.get(key)
         node = reference() if reference is not None else None
@@ -188,21 +189,19 @@ def walk(roots: Iterable[UOp], stop: frozenset[UOp] | set[UOp] = frozenset()) ->
 
     Nodes in `stop` are listed and not entered. Iterative: a chain of any length is fine.
     """
-    order: list[UOp] = []
+    order: dict[UOp, None] = {}
     seen: set[UOp] = set()
-    stack: list[tuple[UOp, bool]] = [(root, False) for root in reversed(list(roots))]
+    stack = [*roots][::-1]
     while stack:
-        node, entered = stack.pop()
-        if entered:
-            order.append(node)
-            continue
+        node = stack[-1]
         if node in seen:
+            stack.pop()
+            order.setdefault(node)
             continue
         seen.add(node)
-        stack.append((node, True))
         if node not in stop:
-            stack.extend((each, False) for each in reversed(node.operands) if each not in seen)
-    return order
+            stack.extend([each for each in node.operands[::-1] if each not in seen])
+    return list(order)
 
 
 def substitute(root: UOp, replacements: dict[UOp, UOp]) -> UOp:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tinytensor.config import config
 from tinytensor.errors import DeviceError
 from tinytensor.lazy import lazy_import
+from tinytensor.ops.program import Program
 from tinytensor.runtime.buffer import Buffer, CachingAllocator, MemoryUse
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.target import Target
@@ -75,6 +76,10 @@ class DeviceBase(ABC, Generic[Work]):
     @abstractmethod
     def copy_out(self, buffer: Buffer, destination: HostBytes) -> None:
         """Write a buffer's bytes to writable C-contiguous host memory of the same size."""
+
+    def compile(self, programs: Sequence[Program]) -> list[Work]:
+        """Turn programs into what `run` takes; a device that runs kernels compiles nothing."""
+        raise NotImplementedError(f"{self.name} runs kernels; there is nothing to compile.")
 
     @abstractmethod
     def run(self, work: Work, buffers: Sequence[Buffer]) -> None:

@@ -48,11 +48,8 @@ def clip_ranges(kernel: Kernel) -> Kernel:
         Param(param.dtype, size, param.written)
         for param, size in zip(kernel.params, elements, strict=True)
     ]
-    cut = {
-        node: UOp(Op.PARAM, node.dtype, (), ParamAttrs(node.attrs.number, params[node.attrs.number].elements))
-        for node in walk((sink,))
-        if node.op is Op.PARAM
-    }
+    whole = [node for node in walk((sink,)) if node.op is Op.PARAM]
+    cut = {node: _resized(node, elements[node.attrs.number]) for node in whole}
     ranges = tuple([short.get(each, each) for each in kernel.ranges])
     return replace(kernel, sink=substitute(sink, cut), ranges=ranges, params=tuple(params))
 
@@ -60,6 +57,10 @@ def clip_ranges(kernel: Kernel) -> Kernel:
 def _shortened(node: UOp) -> UOp:
     extent = min(node.extent, CLIPPED_EXTENT)
     return UOp(Op.RANGE, dtypes.index, (), RangeAttrs(node.attrs.number, extent))
+
+
+def _resized(param: UOp, elements: int) -> UOp:
+    return UOp(Op.PARAM, param.dtype, (), ParamAttrs(param.attrs.number, elements))
 
 
 def _touched_elements(sink: UOp, count: int) -> list[int]:

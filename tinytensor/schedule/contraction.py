@@ -20,7 +20,7 @@ masked before it is summed, or when some range is read by neither factor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tinytensor.dtype import MANTISSA_BITS, DType
@@ -172,16 +172,20 @@ def facts_of(sink: UOp) -> Contraction | None:
         return None
     node = contracts[0]
     a, b = node.operands[:2]
-    by_number = {each.attrs.number: each for each in nodes if each.op is Op.RANGE}
+    ranges = {each.attrs.number: each for each in nodes if each.op is Op.RANGE}
     return Contraction(
         node,
-        *(
-            tuple([by_number[number] for number in numbers])
-            for numbers in (node.attrs.batch, node.attrs.m, node.attrs.n, node.attrs.k)
-        ),
+        batch=_with_numbers(ranges, node.attrs.batch),
+        m=_with_numbers(ranges, node.attrs.m),
+        n=_with_numbers(ranges, node.attrs.n),
+        k=_with_numbers(ranges, node.attrs.k),
         prologue_a=a.op is not Op.LOAD,
         prologue_b=b.op is not Op.LOAD,
     )
+
+
+def _with_numbers(ranges: Mapping[int, UOp], numbers: Sequence[int]) -> Index:
+    return tuple([ranges[number] for number in numbers])
 
 
 def _numbers(ranges: Iterable[UOp]) -> tuple[int, ...]:

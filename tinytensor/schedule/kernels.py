@@ -60,7 +60,7 @@ def build_kernel(
     params = Numbering(readable)
     lowering = Lowering(params, next_range=len(anchor.shape))
     out_params = [params[node] for node in outputs]
-    decisions = list(region.decisions)
+    decisions: list[Decision] = []
     _lower_members(region, lowering, products, decisions)
     stores = [
         _store(param, node, region.position[node], lowering)
@@ -76,7 +76,7 @@ def build_kernel(
         params=tuple([_param(node, node in outputs) for node in nodes]),
         contraction=facts_of(sink),
         index_dtype=_index_dtype(sink),
-        decisions=tuple(dict.fromkeys(decisions)),
+        decisions=tuple(dict.fromkeys((*decisions, *region.decisions))),
     )
     return KernelCall(kernel, nodes)
 
@@ -142,9 +142,7 @@ def _contract_decision(node: UOp, product: Product) -> Decision:
     return Decision("contract", "sum of products", reason)
 
 
-def _between_sum_and_product(
-    anchor: UOp, products: Mapping[UOp, Product | Decision]
-) -> list[UOp]:
+def _between_sum_and_product(anchor: UOp, products: Mapping[UOp, Product | Decision]) -> list[UOp]:
     """Return what lies from a contraction's REDUCE down to its product: never read from memory."""
     if not isinstance(products.get(anchor), Product):
         return []
@@ -186,9 +184,7 @@ def _name(sink: UOp, ranges: Sequence[UOp]) -> str:
         combines = [node.attrs.combine.value for node in nodes if node.op is Op.REDUCE]
         kind = "_".join(dict.fromkeys(combines))
     dtype = short_dtype(sink.operands[0].operands[2].dtype)
-    folded = [
-        each.extent for node in nodes for each in _folded(node) if each.op is Op.RANGE
-    ]
+    folded = [each.extent for node in nodes for each in _folded(node) if each.op is Op.RANGE]
     extents = [each.extent for each in ranges] + folded
     space = "x".join(str(extent) for extent in extents) or "1"
     return f"{kind}_{dtype}_{space}"
@@ -198,4 +194,3 @@ def _folded(node: UOp) -> tuple[UOp, ...]:
     if node.op is Op.REDUCE:
         return node.operands[1:]
     return node.operands[2:] if node.op is Op.CONTRACT else ()
-

@@ -111,7 +111,8 @@ def _through_permute(view: UOp, index: Index) -> Index:
 
 def _through_expand(view: UOp, index: Index) -> Index:
     source = view.operands[0].shape
-    return tuple([each if extent != 1 else ZERO for each, extent in zip(index, source, strict=True)])
+    pairs = zip(index, source, strict=True)
+    return tuple([each if extent != 1 else ZERO for each, extent in pairs])
 
 
 def _through_slice(view: UOp, index: Index) -> Index:
@@ -133,7 +134,7 @@ OPERAND_INDEX: dict[Op, Callable[[UOp, Index], Index]] = {
 
 
 def inside_pad(view: UOp, index: Index) -> tuple[Index, UOp | None]:
-    """Return the operand's index under a PAD, and the guard that says it is inside (None: always)."""
+    """Return the operand's index under a PAD, and the guard that says it is inside, if any."""
     guard: UOp | None = None
     shifted: list[UOp] = []
     extents = view.operands[0].shape

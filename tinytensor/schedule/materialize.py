@@ -120,7 +120,7 @@ class _Chooser:
             self._use(each, evaluations, kernels)
 
     def _tell_factors(self, node: UOp, kernels: set[UOp]) -> None:
-        """A contraction reads a factor once per block of the other's range, not once per product."""
+        """Count that a factor is read once a block of the other range, not once a product."""
         product = self.products[node]
         k = _count(product.k) * _count(product.batch)
         reloads = max(1, _count(product.n) // self.target.contraction_columns)
@@ -240,4 +240,3 @@ def _factors_below(reduce: UOp, per_a: int, per_b: int) -> list[tuple[UOp, int]]
 
 def _count(ranges: Sequence[UOp]) -> int:
     return math.prod(each.extent for each in ranges)
-

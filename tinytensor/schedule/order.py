@@ -18,9 +18,7 @@ class Step:
     releases: tuple[UOp, ...]
 
 
-def order_kernels(
-    calls: Sequence[KernelCall], shuffle: random.Random | None
-) -> list[KernelCall]:
+def order_kernels(calls: Sequence[KernelCall], shuffle: random.Random | None) -> list[KernelCall]:
     """Return the calls in an order that respects who reads what.
 
     Ready kernels run in the order they come in, or in a random one (TT_STRESS=1): a result never
@@ -66,8 +64,6 @@ def written_by(call: KernelCall) -> list[UOp]:
     return [node for node, param in pairs if param.written]
 
 
-def _writers_before(
-    call: KernelCall, writer: dict[UOp, KernelCall]
-) -> dict[int, KernelCall]:
+def _writers_before(call: KernelCall, writer: dict[UOp, KernelCall]) -> dict[int, KernelCall]:
     found = [writer[node] for node in call.nodes if node in writer]
     return {id(each): each for each in found if each is not call}

@@ -1,8 +1,8 @@
 """Groups TENSOR nodes into regions: a reduction with the elementwise tail that runs in its kernel.
 
 A region grows from a REDUCE to its users as long as each of their elements needs exactly the one
-element of the region at the same place. Casts, biases, activations, residuals and permuted copies of
-the result all join; what is read from outside becomes an output, so one kernel may store several.
+element of the region at the same place. Casts, biases, activations, residuals and permuted copies
+of the result all join; what is read from outside becomes an output, so a kernel may store several.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _position_through(node: UOp, place: Index) -> Index:
 
 
 def source_of(region: Region, node: UOp) -> UOp:
-    """Return the member that holds a view's elements, so that views are never stored for a reader."""
+    """Return the member that holds a view's elements: views are not stored for a reader."""
     while node.op in (Op.RESHAPE, Op.PERMUTE) and node.operands[0] in region.position:
         node = node.operands[0]
     return node

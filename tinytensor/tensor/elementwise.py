@@ -157,7 +157,7 @@ class Elementwise(TensorBase):
 
     def floor(self) -> Self:
         """Return the greatest whole number <= x."""
-        return self._rounded(lambda x: floor(x))
+        return self._rounded(floor)
 
     def ceil(self) -> Self:
         """Return the least whole number >= x."""
@@ -165,7 +165,7 @@ class Elementwise(TensorBase):
 
     def trunc(self) -> Self:
         """Return x without its fraction."""
-        return self._rounded(lambda x: trunc(x))
+        return self._rounded(trunc)
 
     def round(self) -> Self:
         """Return the nearest whole number, the even one of two."""

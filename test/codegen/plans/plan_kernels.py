@@ -7,9 +7,9 @@ from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine, ContractAttrs, ParamAttrs, ReduceAttrs
 from tinytensor.ops.interpret_indexed import run_kernel
 from tinytensor.ops.interpret_linear import run_linear
-from tinytensor.ops.kernel import Kernel, Param
+from tinytensor.ops.kernel import Contraction, Kernel, Param
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, walk
 from tinytensor.ops.verify import verify_indexed, verify_linear
 from tinytensor.target import CPU_AVX512, CPU_SSE
 
@@ -37,7 +37,24 @@ class KernelBuilder:
 
     def kernel(self):
         sink = UOp(Op.SINK, dtypes.void, tuple(self.stores))
-        return Kernel("k", sink, self.ranges, tuple(self.params), None, self.index_dtype)
+        facts = contraction_facts(sink)
+        return Kernel("k", sink, self.ranges, tuple(self.params), facts, self.index_dtype)
+
+
+def contraction_facts(sink):
+    """The facts of a sink's CONTRACT, if it has one."""
+    nodes = walk((sink,))
+    for node in nodes:
+        if node.op is Op.CONTRACT:
+            numbered = {each.attrs.number: each for each in nodes if each.op is Op.RANGE}
+            attrs = node.attrs
+            classes = [
+                tuple([numbered[number] for number in numbers])
+                for numbers in (attrs.batch, attrs.m, attrs.n, attrs.k)
+            ]
+            prologues = [each.op is not Op.LOAD for each in node.operands[:2]]
+            return Contraction(node, *classes, *prologues)
+    return None
 
 
 def load(param, index, guard=None):
@@ -84,7 +101,7 @@ def lowered(kernel, target):
     """(plan, its LINEAR form) for each plan that takes the kernel."""
     for plan in PLANS:
         facts = plan.facts(kernel, target)
-        if not isinstance(facts, str):
+        if facts is not None and not isinstance(facts, str):
             yield plan.name, plan.lower(facts, target)
 
 

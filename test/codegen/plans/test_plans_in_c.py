@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from codegen.machine import run_c, target
+from codegen.machine import run_c, target, targets
 from codegen.plans.plan_kernels import (
     KernelBuilder,
     arrays_for,
@@ -125,14 +125,15 @@ def test_the_chosen_plan_gives_the_same_bits_in_c(name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("chosen", targets(), ids=lambda each: f"{each.vector_bytes} bytes")
 @pytest.mark.parametrize("name", KERNELS)
-def test_every_plan_gives_the_same_bits_in_c(name):
+def test_every_plan_gives_the_same_bits_in_c(name, chosen):
     kernel = KERNELS[name]
     arrays = arrays_for(kernel)
 
-    for _, linear in lowered(kernel, target()):
+    for _, linear in lowered(kernel, chosen):
         results = [each.copy() for each in arrays]
-        run_c(linear, results)
+        run_c(linear, results, chosen)
 
         for result, want in zip(results, expected(kernel, arrays), strict=True):
             np.testing.assert_array_equal(result, want)

@@ -1,0 +1,1 @@
+"""The ways to run a kernel: each turns an INDEXED kernel into the LINEAR form."""

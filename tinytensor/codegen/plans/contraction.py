@@ -47,11 +47,11 @@ class ContractionFacts:
         return widest_itemsize(values, self.kernel.index_dtype)
 
 
-def facts(kernel: Kernel, target: Target) -> ContractionFacts | str:
-    """Return what the plan needs to know, or why it does not take the kernel."""
+def facts(kernel: Kernel, target: Target) -> ContractionFacts | str | None:
+    """Return what the plan needs, or why it does not take it; None for a kernel of another kind."""
     contraction = kernel.contraction
     if contraction is None:
-        return "the kernel holds no contraction."
+        return None
     dtype = contraction.node.dtype
     if dtype.is_half or dtype is dtypes.bool:
         return f"the sum is kept in {dtype.name}; a register tile sums float32, float64, integers."
@@ -62,6 +62,16 @@ def facts(kernel: Kernel, target: Target) -> ContractionFacts | str:
         if all(each.extent == 1 for each in ranges):
             return f"the product has no {name} range: a matrix-vector product, which has no tile."
     return ContractionFacts(kernel, flatten(kernel))
+
+
+def describe(facts: ContractionFacts, target: Target) -> str:
+    """Say how the kernel is cut into tiles."""
+    flat = facts.flat
+    tiling = choose_tiling(flat.n.extent, flat.k.extent, facts.widest_itemsize, target)
+    mirrored = is_symmetric(flat) and tiling.gains_by_mirroring(flat.n.extent)
+    panel = f"panels of {tiling.block_k} x {min(tiling.block_n, flat.n.extent)}"
+    half = "; symmetric, so one half is computed and mirrored" if mirrored else ""
+    return f"register tile {tiling.rows} x {tiling.columns}, {panel}{half}."
 
 
 def lower(facts: ContractionFacts, target: Target, tiling: Tiling | None = None) -> Linear:

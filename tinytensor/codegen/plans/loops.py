@@ -14,6 +14,11 @@ def facts(kernel: Kernel, target: Target) -> Kernel | str:
     return kernel
 
 
+def describe(kernel: Kernel, target: Target) -> str:
+    """Say how the kernel runs."""
+    return "one element at a time, in the order of the ranges; it runs every kernel."
+
+
 def lower(kernel: Kernel, target: Target) -> Linear:
     """Nest loops in the order of the kernel's ranges; folds are loops of their own inside."""
     b = Builder(kernel.name, kernel.params, kernel.index_dtype)

@@ -29,10 +29,10 @@ class PointwiseFacts:
     turn: Turn | None
 
 
-def facts(kernel: Kernel, target: Target) -> PointwiseFacts | str:
-    """Choose the lane range and its segments, or say why the kernel is not for this plan."""
+def facts(kernel: Kernel, target: Target) -> PointwiseFacts | str | None:
+    """Choose the lane range and its segments, or say why not; None for a kernel with a fold."""
     if any(node.op in FOLDS for node in walk((kernel.sink,))):
-        return "it holds a reduction; only elementwise kernels run as vectors of results."
+        return None
     merged = merge_ranges(kernel)
     candidates = [each for each in merged.ranges if each.extent > 1]
     if not candidates:
@@ -44,6 +44,18 @@ def facts(kernel: Kernel, target: Target) -> PointwiseFacts | str:
     if turn is not None:
         outer.remove(turn.range_)
     return PointwiseFacts(merged, tuple(outer), segments, turn)
+
+
+def describe(facts: PointwiseFacts, target: Target) -> str:
+    """Say how the kernel runs."""
+    lanes = [
+        lanes_along(each.range_, values_of(each.stores), facts.kernel, target).count
+        for each in facts.segments
+    ]
+    parts = f", in {len(lanes)} segments between guards" if len(lanes) > 1 else ""
+    turned = ", loads turned over in square tiles" if facts.turn else ""
+    extent = sum(each.range_.extent for each in facts.segments)
+    return f"{max(lanes)} lanes along {extent} elements{parts}{turned}."
 
 
 def lower(facts: PointwiseFacts, target: Target) -> Linear:

@@ -48,15 +48,25 @@ class ReductionFacts:
     residents: tuple[Resident, ...] = ()
 
 
-def facts(kernel: Kernel, target: Target) -> ReductionFacts | str:
-    """Choose between rows and columns, or say why the kernel is not for this plan."""
+def facts(kernel: Kernel, target: Target) -> ReductionFacts | str | None:
+    """Choose between rows and columns, or say why not; None for a kernel without a fold."""
     if not any(node.op in FOLDS for node in walk((kernel.sink,))):
-        return "it holds no reduction; there is nothing to fold."
+        return None
     space = _Space(merge_ranges(kernel), target)
     row_cost, column_cost = space.row_cost(), space.column_cost()
     if min(row_cost, column_cost) == math.inf:
         return "its folds and its results have one element each; vectors need several."
     return space.rows() if row_cost <= column_cost else space.columns()
+
+
+def describe(facts: ReductionFacts, target: Target) -> str:
+    """Say how the kernel runs."""
+    if not facts.along:
+        best = next(iter(facts.lanes.values()))
+        return f"columns: each of {best.count} lanes folds its own result, {best.vectors} at once."
+    widths = sorted({f"{lanes.count} x {lanes.vectors}" for _, lanes in facts.along.values()})
+    kept = ", values kept in cache for the store" if facts.residents else ""
+    return f"rows: {', '.join(widths)} lanes fold one result, then join{kept}."
 
 
 def lower(facts: ReductionFacts, target: Target) -> Linear:

@@ -1,0 +1,66 @@
+"""Turns a kernel into its program, reading what an earlier process made of the same kernel."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tinytensor.lazy import lazy_import
+from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.program import Program
+from tinytensor.ops.text import show
+from tinytensor.runtime.cache import open_cache
+from tinytensor.target import Target
+
+if TYPE_CHECKING:
+    from tinytensor.codegen.lower import Lowered
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A kernel's program; `lowered` tells how it came about, unless it was read from the disk."""
+
+    program: Program
+    lowered: Lowered | None
+
+
+def make_program(kernel: Kernel, target: Target, is_shown: bool) -> Made:
+    """Return a kernel's program; with `is_shown` it is lowered anew, so that all can be told."""
+    store = open_cache()
+    key = _key_of(kernel, target)
+    record = None if is_shown else store.get_text(key)
+    if record is not None:
+        return Made(_read(record), None)
+    lower = lazy_import("tinytensor.codegen.lower", None, "realize").lower
+    lowered: Lowered = lower(kernel, target)
+    store.put_text(key, json.dumps(asdict(lowered.program)))
+    return Made(lowered.program, lowered)
+
+
+def _read(record: str) -> Program:
+    fields = json.loads(record)
+    fields["libraries"] = tuple(fields["libraries"])
+    return Program(**fields)
+
+
+def _key_of(kernel: Kernel, target: Target) -> str:
+    """Return the key of all that lowering depends on: the graph, the target, this package."""
+    ranges = [each.attrs.number for each in kernel.ranges]
+    facts = {**asdict(target), "features": sorted(target.features)}
+    parts = (show(kernel.sink), kernel.name, ranges, kernel.params, kernel.index_dtype, facts)
+    text = "\0".join([*map(repr, parts), _package_stamp()])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _package_stamp() -> str:
+    """Describe the package's files by name, size and time of change."""
+    root = os.path.dirname(__file__)
+    files = [os.path.join(at, name) for at, _, names in os.walk(root) for name in names]
+    sources = sorted(path for path in files if path.endswith(".py"))
+    facts = [(path, os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in sources]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
