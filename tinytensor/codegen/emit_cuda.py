@@ -7,31 +7,41 @@ from collections.abc import Sequence
 
 from tinytensor.codegen.emit_c_types import CType, storage_type
 from tinytensor.codegen.emit_c_values import Value
+from tinytensor.codegen.emit_cuda_blocks import BLOCK_STATEMENTS, address_on_chip
 from tinytensor.codegen.emit_cuda_functions import DEFINE_DEVICE, declare_struct
+from tinytensor.codegen.emit_cuda_hopper import HOPPER_STATEMENTS
+from tinytensor.codegen.emit_cuda_memory import (
+    MEMORY_STATEMENTS,
+    REGIONS,
+    declare_region,
+    element_address,
+    find_filled_at_once,
+    read_register,
+)
 from tinytensor.codegen.emit_cuda_values import (
     CudaValueEmitter,
+    LaneValue,
     VectorValue,
-    fields_of,
     named,
     struct_of,
     truth,
 )
-from tinytensor.codegen.emit_walk import CONTROL, StatementWriter, close
+from tinytensor.codegen.emit_walk import CONTROL, StatementWriter
 from tinytensor.codegen.instructions import Function
-from tinytensor.codegen.instructions_cuda import PtxInstruction
+from tinytensor.codegen.instructions_cuda import LDMATRIX, LDMATRIX_TRANSPOSED, PtxInstruction
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
-from tinytensor.ops.attrs import TensorMapAttrs
 from tinytensor.ops.linear import Grid, Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import LaunchShape, Program
 from tinytensor.ops.uop import UOp
 from tinytensor.target import Target
 
+# Operands of these are named: a branch of `?:` would be jumped over, a lane is written twice.
+EAGER = (Op.WHERE, Op.STACK, Op.SPLAT)
+SIMPLE = re.compile(r"-?[\w.]+(\[\d+\])?")
 STRUCT_NAME = re.compile(r"\b([fiu])(32|64)x(\d+)\b")
 SHARED_ALIGNMENT_BYTES = 1024
-ADDRESS_ON_CHIP = "(unsigned)__cvta_generic_to_shared"
-ADDRESS = "(unsigned long long)"
 TENSOR_MAP = "struct __align__(64) TensorMap { unsigned long long words[16]; };"
 PLACES = {
     **{"thread": "threadIdx.x", "block_x": "blockIdx.x"},
@@ -85,7 +95,9 @@ class CudaWriter(StatementWriter):
 
     def __init__(self, linear: Linear, target: Target) -> None:
         super().__init__(linear, CudaValueEmitter(target))
-        self.tensor_maps: list[TensorMapAttrs] = []
+        self.tensor_maps: list[UOp] = []
+        self.regions: dict[UOp, str] = {}
+        self.filled_at_once = find_filled_at_once(linear.statements)
 
     @property
     def grid(self) -> Grid:
@@ -137,6 +149,7 @@ class CudaWriter(StatementWriter):
         if ops.intersection(ON_CHIP):
             align = f"__align__({SHARED_ALIGNMENT_BYTES})"
             lines.append(f"extern __shared__ {align} unsigned char shared[];")
+        lines += [declare_region(node, name) for node, name in self.regions.items()]
         return [f"    {line}" for line in lines]
 
     def pragma(self, unroll: int) -> str:
@@ -149,26 +162,50 @@ class CudaWriter(StatementWriter):
 
     def value(self, node: UOp) -> Value:
         """Write a value that is one expression."""
+        if node.op in EAGER:
+            for each in node.operands:
+                self.simplify(each)
         operands = [self.find(each) for each in node.operands]
         if node.op is Op.LOAD:
             return self.load(node, *operands)
         if node.op is Op.READ:
-            return operands[0]
+            return read_register(self, node, operands[0])
         if node.op is Op.PARAM:
             return Value(f"p{node.attrs.number}", storage_type(node.dtype))
         if node.op is Op.PLACE:
             return Value(node.attrs.kind, storage_type(node.dtype))
+        if node.op in REGIONS:
+            return self.region(node)
         if node.op is Op.TENSOR_MAP:
             return self.tensor_map(node)
         if node.op is Op.LDMATRIX:
-            return ldmatrix(self, node, *operands)
+            row = LDMATRIX_TRANSPOSED if node.attrs.transposed else LDMATRIX
+            return self.values.instruction(row, [address_on_chip(*operands)])
         return self.values.emit(node, operands)
+
+    def region(self, node: UOp) -> Value:
+        """Name a region, which is declared before the body."""
+        if node not in self.regions:
+            self.regions[node] = self.name(REGIONS[node.op][0])
+        return Value(self.regions[node], storage_type(node.dtype))
 
     def tensor_map(self, node: UOp) -> Value:
         """Name the param that holds a tensor map."""
-        if node.attrs not in self.tensor_maps:
-            self.tensor_maps.append(node.attrs)
-        return Value(f"m{self.tensor_maps.index(node.attrs)}", storage_type(dtypes.uint64))
+        if node not in self.tensor_maps:
+            self.tensor_maps.append(node)
+        return Value(f"m{self.tensor_maps.index(node)}", storage_type(dtypes.uint64))
+
+    def simplify(self, node: UOp) -> None:
+        """Name a value here whose text does something."""
+        value = self.find(node)
+        if not isinstance(value, (LaneValue, VectorValue)) and not SIMPLE.fullmatch(value.text):
+            self.declare(node, value)
+
+    def keeps_text(self, node: UOp, value: Value, is_inlined: bool) -> bool:
+        """Whether a value needs no name; a vector does until its fields are known."""
+        if isinstance(value, VectorValue):
+            return bool(value.fields)
+        return super().keeps_text(node, value, is_inlined)
 
     def declare(self, node: UOp, value: Value) -> Value:
         """Give a value a name; the fields of a vector are then those of the variable."""
@@ -203,18 +240,7 @@ class CudaWriter(StatementWriter):
         return named(struct, name)
 
 
-def element_address(buffer: Value, index: Value) -> str:
-    """Write a pointer to an element."""
-    return buffer.text if index.text == "0" else f"{buffer.text} + {index.operand}"
-
-
-def address_on_chip(buffer: Value, index: Value) -> Value:
-    """Write the address of an element of shared memory, as instructions take it."""
-    text = f"{ADDRESS_ON_CHIP}({element_address(buffer, index)})"
-    return Value(text, storage_type(dtypes.uint32))
-
-
-def address_in_global(buffer: Value, index: Value) -> Value:
-    """Write the address of an element of global memory, as instructions take it."""
-    text = f"{ADDRESS}({element_address(buffer, index)})"
-    return Value(text, storage_type(dtypes.uint64))
+CudaWriter.statements = {**CONTROL, **MEMORY_STATEMENTS, **BLOCK_STATEMENTS, **HOPPER_STATEMENTS}
+CudaWriter.nameless = frozenset(
+    (*REGIONS, Op.CONST, Op.PARAM, Op.PLACE, Op.TENSOR_MAP, Op.STACK, Op.SPLAT, Op.LANE, Op.SHUFFLE)
+)

@@ -18,9 +18,7 @@ DEFINE_DEVICE = "#define DEVICE static __device__ __forceinline__"
 def declare_struct(ctype: CType) -> str:
     """Declare what holds a vector in registers; aligned, so that it moves at once."""
     fields = ", ".join("xyzw"[: ctype.lanes])
-    return (
-        f"struct __align__({ctype.nbytes}) {ctype.short} {{ {ctype.scalar.name} {fields}; }};"
-    )
+    return f"struct __align__({ctype.nbytes}) {ctype.short} {{ {ctype.scalar.name} {fields}; }};"
 
 
 def instruction_function(row: PtxInstruction) -> Function:
@@ -28,9 +26,7 @@ def instruction_function(row: PtxInstruction) -> Function:
     fields = [field for each in row.operands for field in _fields(each)]
     names = [f"x{number}" for number in range(len(fields))]
     params = ", ".join([f"{field.name} {name}" for field, name in zip(fields, names, strict=True)])
-    inputs = [
-        f'"{_constraint(field)}"({name})' for field, name in zip(fields, names, strict=True)
-    ]
+    inputs = [f'"{_constraint(field)}"({name})' for field, name in zip(fields, names, strict=True)]
     volatile = " volatile" if row.is_effect else ""
     clobbers = ' : "memory"' if row.is_effect else ""
     if row.result is dtypes.void:

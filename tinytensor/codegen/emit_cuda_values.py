@@ -95,7 +95,11 @@ class CudaValueEmitter(ValueEmitter):
     def instruction(self, row: PtxInstruction, operands: Sequence[Value]) -> Value:
         """Write an instruction as a call of its function."""
         fields = [field for each in operands for field in fields_of(each)]
-        return self.call(instruction_function(row), fields, struct_of(row.result).ctype)
+        if row.result is dtypes.void:
+            return self.call(instruction_function(row), fields, WORD)
+        struct = struct_of(row.result)
+        called = self.call(instruction_function(row), fields, struct.ctype)
+        return VectorValue(called.text, struct.ctype) if struct.count > 1 else called
 
     def type_of(self, dtype: DType) -> CType:
         """Return the type of a variable."""
@@ -183,6 +187,9 @@ def _exchange(e: CudaValueEmitter, node: UOp, x: Value) -> Value:
 
 # Vectors.
 def _splat(e: CudaValueEmitter, node: UOp, x: Value) -> Value:
+    constant = node.operands[0]
+    if constant.op is Op.CONST and node.dtype.is_half:
+        return Value(f"0x{constant.attrs.bits * 0x10001:08x}u", WORD)
     return _stack(e, node, *[x] * node.dtype.lanes)
 
 

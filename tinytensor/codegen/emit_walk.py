@@ -44,7 +44,7 @@ class StatementWriter(ABC):
                 continue
             value = self.value(node)
             is_inlined = position in self.inlined and len(value.text) <= INLINED_CHARACTERS
-            if is_inlined or node.op in self.nameless or self.has_name(node, value):
+            if self.keeps_text(node, value, is_inlined):
                 self.bind(node, value)
             else:
                 self.declare(node, value)
@@ -61,9 +61,10 @@ class StatementWriter(ABC):
         """Return the dialect's name of a type."""
         return ctype.name
 
-    def has_name(self, node: UOp, value: Value) -> bool:
-        """Whether a load filled a variable, which is its name."""
-        return node.op is Op.LOAD and value.text.isidentifier()
+    def keeps_text(self, node: UOp, value: Value, is_inlined: bool) -> bool:
+        """Whether a value needs no name: its text serves, or a load filled a variable."""
+        is_filled = node.op is Op.LOAD and value.text.isidentifier()
+        return is_inlined or is_filled or node.op in self.nameless
 
     def find(self, node: UOp) -> Value:
         """Return what a node in sight is called."""

@@ -76,13 +76,14 @@ class _Splitter:
         lanes = parts.lanes
         return parts.pairs or tuple([stack(lanes[i : i + 2]) for i in range(0, len(lanes), 2)])
 
-    def order(self) -> int:
-        """Return an order that no effect has."""
-        return next(self._orders)
+    def order(self, node: UOp, part: int) -> int:
+        """Return the order of one part of an effect: the first keeps the effect's own."""
+        order: int = node.attrs.order
+        return order if part == 0 else next(self._orders)
 
-    def renew(self, node: UOp, operands: Sequence[UOp], lanes: int = 1) -> UOp:
-        """Return an effect again on parts of its operands."""
-        attrs = replace(node.attrs, order=self.order())
+    def renew(self, node: UOp, part: int, operands: Sequence[UOp], lanes: int = 1) -> UOp:
+        """Return one part of an effect, on parts of its operands."""
+        attrs = replace(node.attrs, order=self.order(node, part))
         return UOp(node.op, node.dtype.scalar.vector(lanes), tuple(operands), attrs)
 
     def effect(self, node: UOp) -> UOp:
@@ -144,7 +145,7 @@ class _Splitter:
     def load_chunk(self, node: UOp, operands: Sequence[UOp], begin: int, lanes: int) -> Parts:
         """Load adjacent lanes from the one numbered `begin` on."""
         buffer, index, *guard = operands
-        order = UNORDERED if is_pure(node) else self.order()
+        order = UNORDERED if is_pure(node) else self.order(node, begin)
         dtype = node.dtype.scalar.vector(lanes)
         place = index + begin if begin else index
         loaded = UOp(Op.LOAD, dtype, (buffer, place, *guard), AccessAttrs(order, lanes))
@@ -160,7 +161,7 @@ class _Splitter:
             place = self.scalar(index) + begin if begin else self.scalar(index)
             stored = stack(part) if chunk > 1 else part[0]
             guards = [self.scalar(each) for each in guard]
-            attrs = AccessAttrs(self.order(), chunk)
+            attrs = AccessAttrs(self.order(node, begin), chunk)
             operands = (self.scalar(buffer), place, stored, *guards)
             self.effect(UOp(Op.STORE, dtypes.void, operands, attrs))
         return Parts(())
@@ -169,10 +170,11 @@ class _Splitter:
     def register(self, node: UOp) -> Parts:
         """Declare a register for each lane or pair."""
         if node in self._whole:
-            return _whole(self.effect(node))
+            return Parts((self.effect(node),))
         lanes = 2 if _has_pairs(node) else 1
         count = node.dtype.lanes // lanes
-        return Parts(tuple([self.effect(self.renew(node, (), lanes)) for _ in range(count)]))
+        registers = [self.renew(node, part, (), lanes) for part in range(count)]
+        return Parts(tuple([self.effect(each) for each in registers]))
 
     def read(self, node: UOp) -> Parts:
         """Read the register of each lane or pair."""
@@ -181,7 +183,9 @@ class _Splitter:
             return _whole(self.effect(node))
         registers = self.parts[register].lanes
         lanes = node.dtype.lanes // len(registers)
-        reads = [self.effect(self.renew(node, (each,), lanes)) for each in registers]
+        reads = [self.renew(node, part, (each,), lanes) for part, each in enumerate(registers)]
+        for each in reads:
+            self.effect(each)
         return _of_pairs(reads) if lanes == 2 else Parts(tuple(reads))
 
     def write(self, node: UOp) -> Parts:
@@ -193,9 +197,8 @@ class _Splitter:
         registers = self.parts[register].lanes
         is_paired = registers[0].dtype.lanes == 2
         values = self.pairs(value) if is_paired else self.parts[value].lanes
-        for each, part in zip(registers, values, strict=True):
-            attrs = replace(node.attrs, order=self.order())
-            self.effect(UOp(Op.WRITE, dtypes.void, (each, part), attrs))
+        for part, operands in enumerate(zip(registers, values, strict=True)):
+            self.effect(self.renew(node, part, operands))
         return Parts(())
 
 

@@ -70,9 +70,12 @@ class Conflict:
 class Memory:
     """Bytes, and who touched them. Addresses are arrays (rows, bytes of a row) of byte numbers."""
 
-    def __init__(self, contents: Array, agents: Agents, is_poison: bool) -> None:
+    def __init__(
+        self, contents: Array, agents: Agents, is_poison: bool, is_constant: bool = False
+    ) -> None:
         self.contents = contents
         self.agents = agents
+        self.is_constant = is_constant
         self.written = np.full(contents.size, not is_poison)
         self.begin_launch()
 
@@ -87,6 +90,8 @@ class Memory:
 
     def read(self, addresses: Array, access: Access) -> Conflict | None:
         """Note a read; `contents[addresses]` is what it gives if there is no conflict."""
+        if self.is_constant:
+            return None
         foreign = self._is_foreign(self.writing_block[addresses], access.block)
         conflict = (
             _first(~self.written[addresses], "reads poison, which nobody has written")
@@ -119,10 +124,12 @@ class Memory:
         self.writer[addresses] = access.agent
         self.written_at[addresses] = access.time
         self.writing_block[addresses] = access.block
-        return _first(self.contents[addresses] != values, "lanes write different values to a place")
+        lost = np.asarray(self.contents[addresses] != values)
+        return _first(lost, "lanes write different values to a place")
 
     def _is_foreign(self, blocks: Array, block: int) -> Array:
-        return (blocks != NOBODY) & (blocks != block)
+        foreign: Array = (blocks != NOBODY) & (blocks != block)
+        return foreign
 
     def _unseen_write(self, addresses: Array, access: Access, verb: str) -> Conflict | None:
         writers = self.writer[addresses]
@@ -130,7 +137,9 @@ class Memory:
         if not unseen.any():
             return None
         name = self.agents.name(int(writers[unseen][0]))
-        return _first(unseen, f"{verb} what {name} writes without an order between them (a race)")
+        ordered = self.written_at[addresses] <= access.reads_seen[writers]
+        missing = "a proxy fence" if np.all(ordered | ~unseen) else "an order"
+        return _first(unseen, f"{verb} what {name} writes without {missing} between them (a race)")
 
     def _unseen_read(self, addresses: Array, access: Access) -> Conflict | None:
         if self.read_at is None:
@@ -140,10 +149,10 @@ class Memory:
             return None
         name = self.agents.name(int(np.argwhere(unseen)[0][-1]))
         sentence = f"writes what {name} reads without an order between them (a race)"
-        return _first(unseen.any(axis=-1), sentence)
+        return _first(np.any(unseen, axis=-1), sentence)
 
 
-def _first(wrong: Array, sentence: str) -> Conflict | None:
+def _first(wrong: Array | np.bool_, sentence: str) -> Conflict | None:
     """Return the conflict of the first row with something wrong."""
     if not wrong.any():
         return None

@@ -34,32 +34,36 @@ class Barrier:
     def __init__(self, agents: int) -> None:
         self.threads = 0
         self.arrived = 0
-        self.generation = 0
         self.gathered = np.zeros((2, agents), np.int64)
-        self.released = np.zeros((2, agents), np.int64)
+        self.released: list[Array] = []  # by generation
 
     def arrive(self, threads: int, arrived: int, clock: Array) -> bool:
-        """Count threads; False when others here await another number."""
+        """Count threads; False when others here await another number, or too many come."""
         if self.arrived and threads != self.threads:
             return False
         self.threads = threads
         self.arrived += arrived
         self.gathered = np.maximum(self.gathered, clock)
         if self.arrived == threads:
-            self.released = self.gathered
+            self.released.append(self.gathered)
             self.arrived = 0
-            self.generation += 1
         return self.arrived < threads
+
+    @property
+    def generation(self) -> int:
+        """How often all have come."""
+        return len(self.released)
 
 
 class Mbarrier:
     """A transaction barrier: a phase is over when arrivals and bytes are complete."""
 
-    def __init__(self, arrivals: int, agent: int, clock: Array) -> None:
+    def __init__(self, arrivals: int, agent: int, maker: int, made_at: int, clock: Array) -> None:
         self.arrivals = arrivals
         self.agent = agent
         self.time = 0  # of the newest bulk load that counts here
-        self.started = clock
+        self.maker = maker  # the warp that initialized it, and when
+        self.made_at = made_at
         self.phase = 0
         self.pending = arrivals
         self.nbytes = 0

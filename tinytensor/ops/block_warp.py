@@ -11,6 +11,7 @@ from tinytensor.errors import InternalError
 from tinytensor.ops.block_memory import (
     BULK_STORES,
     COPIES,
+    POISON_BYTE,
     PRODUCTS,
     WARP,
     Access,
@@ -46,12 +47,21 @@ class Launch:
         self.halved = {node.operands[0]: i for i, node in numbered if node.op is Op.ELSE}
         self.closed = {node.operands[0]: i for i, node in numbered if node.op in CLOSERS}
         self.agents = agents_of(linear, grid)
+        self.first_mbarrier: dict[UOp, int] = {}  # the number of the first of each MBARRIERS
+        count = 0
+        for node in _mbarriers_of(linear):
+            self.first_mbarrier[node] = count
+            count += node.attrs.count
 
 
 def agents_of(linear: Linear, grid: Grid) -> Agents:
     """Return who may touch memory in a block."""
-    counts = [node.attrs.count for node in set(linear.statements) if node.op is Op.MBARRIERS]
+    counts = [node.attrs.count for node in _mbarriers_of(linear)]
     return Agents(grid.threads // WARP_THREADS, sum(counts))
+
+
+def _mbarriers_of(linear: Linear) -> list[UOp]:
+    return [node for node in dict.fromkeys(linear.statements) if node.op is Op.MBARRIERS]
 
 
 class Block:
@@ -63,7 +73,7 @@ class Block:
         across, down, _ = launch.grid.blocks
         self.number = place[0] + across * (place[1] + down * place[2])
         self.agents = launch.agents
-        contents = np.full(launch.grid.shared_bytes, 0xA5, np.uint8)
+        contents = np.full(launch.grid.shared_bytes, POISON_BYTE, np.uint8)
         self.shared = Memory(contents, self.agents, is_poison=True)
         self.barriers: dict[int, Barrier] = {}
         self.mbarriers: dict[tuple[UOp, int], Mbarrier] = {}
@@ -209,12 +219,10 @@ class Warp:
         memory = launch.workspace if buffer.op is Op.WORKSPACE else self.block.shared
         return memory, attrs.offset_bytes, attrs.elements
 
-    def addresses(
-        self, node: UOp, buffer: UOp, index: Array, elements: int, lanes: Array
-    ) -> tuple[Memory, Array]:
-        """Return the bytes (rows, bytes) of adjacent elements from each index, checked.
+    def locate(self, node: UOp, buffer: UOp, index: Array, elements: int, lanes: Array) -> Spot:
+        """Return where adjacent elements from each index lie; refuse what is outside the buffer.
 
-        `lanes` names the lane of each row, for errors.
+        `lanes` names the lane of each index, for errors.
         """
         memory, offset, count = self.memory(buffer)
         outside = (index < 0) | (index + elements > count)
@@ -225,36 +233,39 @@ class Warp:
             raise self.refuse(node, sentence, int(lanes[row]))
         itemsize = buffer.dtype.itemsize
         begin = offset + index.astype(np.int64) * itemsize
-        return memory, begin[:, None] + np.arange(elements * itemsize)
+        addresses = begin[:, None] + np.arange(elements * itemsize)
+        return Spot(self, node, memory, addresses, lanes)
 
-    def require_aligned(self, node: UOp, addresses: Array, nbytes: int, lanes: Array) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Bytes that a statement touches: (rows, bytes of a row), and the lane of each row."""
+
+    warp: Warp
+    node: UOp
+    memory: Memory
+    addresses: Array
+    lanes: Array
+
+    def require_aligned(self, nbytes: int) -> None:
         """Refuse an access that does not lie on a multiple of its own size."""
-        crooked = addresses[:, 0] % nbytes != 0
+        crooked = self.addresses[:, 0] % nbytes != 0
         if crooked.any():
             row = int(np.argmax(crooked))
-            sentence = f"byte {addresses[row, 0]} is not aligned to {nbytes}"
-            raise self.refuse(node, sentence, int(lanes[row]))
+            sentence = f"byte {self.addresses[row, 0]} is not aligned to {nbytes}"
+            raise self.warp.refuse(self.node, sentence, int(self.lanes[row]))
 
-    def read(
-        self, node: UOp, memory: Memory, addresses: Array, access: Access, lanes: Array
-    ) -> Array:
-        """Return the bytes at addresses, if they may be read."""
-        self._check(node, memory.read(addresses, access), lanes)
-        contents: Array = memory.contents[addresses]
+    def read(self, access: Access) -> Array:
+        """Return the bytes, if they may be read."""
+        self._check(self.memory.read(self.addresses, access))
+        contents: Array = self.memory.contents[self.addresses]
         return contents
 
-    def write(
-        self,
-        node: UOp,
-        memory: Memory,
-        addresses: Array,
-        values: Array,
-        access: Access,
-        lanes: Array,
-    ) -> None:
-        """Write bytes, if they may be written."""
-        self._check(node, memory.write(addresses, values, access), lanes)
+    def write(self, values: Array, access: Access) -> None:
+        """Write the bytes, if they may be written."""
+        self._check(self.memory.write(self.addresses, values, access))
 
-    def _check(self, node: UOp, conflict: Conflict | None, lanes: Array) -> None:
+    def _check(self, conflict: Conflict | None) -> None:
         if conflict is not None:
-            raise self.refuse(node, conflict.sentence, int(lanes[conflict.row]))
+            lane = int(self.lanes[conflict.row])
+            raise self.warp.refuse(self.node, conflict.sentence, lane)

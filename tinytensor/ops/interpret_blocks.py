@@ -7,19 +7,29 @@ remembers who touched it, so a missing barrier is found whatever the order was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from tinytensor.errors import InternalError
-from tinytensor.ops.block_memory import BULK_STORES, Memory
-from tinytensor.ops.block_steps import STEPS
+from tinytensor.ops.block_accesses import ACCESS_STEPS
+from tinytensor.ops.block_control import CONTROL_STEPS
+from tinytensor.ops.block_memory import BULK_STORES, POISON_BYTE, Memory
+from tinytensor.ops.block_products import PRODUCT_STEPS
 from tinytensor.ops.block_sync import Wait
+from tinytensor.ops.block_waits import WAIT_STEPS
 from tinytensor.ops.block_warp import Block, Launch, Warp, agents_of
 from tinytensor.ops.interpret import Array
 from tinytensor.ops.linear import Linear
+from tinytensor.ops.op import Op
 
 Place = tuple[int, int, int]
+BLOCKS: dict[Op, Callable[..., Array | Wait | None]] = {
+    **CONTROL_STEPS,
+    **ACCESS_STEPS,
+    **WAIT_STEPS,
+    **PRODUCT_STEPS,
+}
 
 
 def run_blocks(
@@ -47,13 +57,16 @@ def run_launches(
     """Run launches one after the other; they share scratch memory. See `run_blocks`."""
     order = np.random.default_rng(seed)
     size = max([each.workspace_bytes for each in linears])
-    scratch = np.full(size, 0xA5, np.uint8)
+    scratch = np.full(size, POISON_BYTE, np.uint8)
     written = np.zeros(size, np.bool_)
     for linear in linears:
         if linear.grid is None:
             raise InternalError(f"run blocks: {linear.name}: has no grid; run_linear runs it.")
         agents = agents_of(linear, linear.grid)
-        params = [Memory(each.view(np.uint8), agents, is_poison=False) for each in arrays]
+        params = [
+            Memory(each.view(np.uint8), agents, is_poison=False, is_constant=not param.written)
+            for each, param in zip(arrays, linear.params, strict=True)
+        ]
         workspace = Memory(scratch, agents, is_poison=True)
         workspace.written = written
         launch = Launch(linear, linear.grid, params, workspace)
@@ -86,7 +99,7 @@ def _run_warp(warp: Warp) -> Iterator[Wait]:
     while warp.position < len(statements):
         node = statements[warp.position]
         operands = [warp.values[each] for each in node.operands if each in warp.values]
-        result = STEPS[node.op](warp, node, *operands)
+        result = BLOCKS[node.op](warp, node, *operands)
         if isinstance(result, Wait):
             warp.wait = result
             yield result

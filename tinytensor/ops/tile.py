@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tinytensor.ops.attrs import TileAttrs
 from tinytensor.ops.uop import UOp
 
+Index = Any  # an integer node or an array of ints: operators alone are used
 CHUNK_BYTES = 16
 BANK_ROW_BYTES = 128
 
@@ -42,11 +45,15 @@ def chunk_xor(attrs: TileAttrs, bytes_of_row: int, row: int) -> int:
     return (row // rows_per_bank_row) % chunks
 
 
-def element_index(tile: UOp, stage: UOp, row: UOp, column: UOp) -> UOp:
-    """Return the index, in elements from the tile's start, of one element (an int32 expression)."""
+def element_index(tile: UOp, stage: Index, row: Index, column: Index) -> Index:
+    """Return the index, in elements from the tile's start, of one element (or of an array)."""
+    return stage * (tile.attrs.rows * tile.attrs.columns) + place_in_stage(tile, row, column)
+
+
+def place_in_stage(tile: UOp, row: Index, column: Index) -> Index:
+    """Return the index, in elements from its stage's start, of one element."""
     attrs: TileAttrs = tile.attrs
-    per_row = attrs.columns
-    start = stage * (attrs.rows * per_row) + row * per_row
+    start = row * attrs.columns
     if not attrs.swizzle:
         return start + column
     bytes_of_row = row_bytes(tile)

@@ -21,6 +21,7 @@ from tinytensor.target import Target
 
 HostBytes = bytes | bytearray | memoryview | npt.NDArray[np.generic]
 Work = TypeVar("Work")
+POISON = 0xFF  # as every byte: NaN as a float of any size, -1 as an integer
 
 
 class AbsentDevice(DeviceError):
@@ -46,11 +47,14 @@ class DeviceBase(ABC, Generic[Work]):
         return f"Device[{self.name!r}]"
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Get a buffer of `nbytes` uninitialized bytes.
+        """Get a buffer of `nbytes` uninitialized bytes; under TT_STRESS every float in it is NaN.
 
         Raises: DeviceError when the memory does not suffice.
         """
-        return self.allocator.allocate(nbytes)
+        buffer = self.allocator.allocate(nbytes)
+        if config.stress and nbytes:
+            self.copy_in(buffer, np.full(nbytes, POISON, np.uint8))
+        return buffer
 
     def memory(self) -> MemoryUse:
         """Tell the bytes allocated, reserved, and allocated at the peak."""

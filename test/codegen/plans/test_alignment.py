@@ -1,4 +1,4 @@
-"""How many adjacent elements may be accessed at once: compared with the index's values themselves."""
+"""How many elements may be accessed at once, compared with the values of the index itself."""
 
 import itertools
 
@@ -7,8 +7,8 @@ from codegen.plans.plan_kernels import KernelBuilder, load
 
 from tinytensor.codegen.plans.alignment import common_access, power_dividing
 from tinytensor.dtype import dtypes
-from tinytensor.ops.uop import index_const, make_range, substitute
 from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.uop import index_const, make_range, substitute
 
 ROW, COLUMN = make_range(0, 5), make_range(1, 24)
 INDICES = {

@@ -21,7 +21,7 @@ from codegen.plans.test_random_kernels import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tinytensor.codegen.plans import cuda_loops, cuda_pointwise, cuda_reduction
+from tinytensor.codegen.plans import cuda_loops, cuda_pointwise, cuda_reduction, cuda_turning
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops.attrs import Combine
@@ -31,7 +31,7 @@ from tinytensor.ops.uop import binary, cast, const, index_const, make_range, whe
 from tinytensor.ops.verify import verify_indexed, verify_linear
 from tinytensor.target import SM90A
 
-PLANS = (cuda_pointwise, cuda_reduction, cuda_loops)
+PLANS = (cuda_turning, cuda_pointwise, cuda_reduction, cuda_loops)
 # One multiprocessor: the number of blocks, and so of chunks, stays small.
 SMALL = dataclasses.replace(SM90A, multiprocessors=1)
 FLOATS = (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16)
@@ -185,6 +185,54 @@ def test_a_kernel_in_place_reads_before_it_writes():
     assert_plans_agree(kernel, [values])
 
 
+# Turned tiles.
+def transposition(rows, columns, dtype, batch=1):
+    """out[b, c, r] = x[b, r, c] + bias[r], and the same doubled."""
+    b, c, r = make_range(0, batch), make_range(1, columns), make_range(2, rows)
+    builder = KernelBuilder(b, c, r)
+    elements = batch * rows * columns
+    x = load(builder.param(dtype, elements), (b * rows + r) * columns + c)
+    value = x + load(builder.param(dtype, rows), r)
+    place = (b * columns + c) * rows + r
+    builder.store(place, value, elements)
+    builder.store(place, value + x, elements)
+    return builder.kernel()
+
+
+@pytest.mark.parametrize("shape", [(64, 32), (72, 40), (160, 176)], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [dtypes.float32, dtypes.bfloat16, dtypes.float64, dtypes.int8],
+    ids=lambda dtype: dtype.name,
+)
+def test_a_transposition_is_turned_in_tiles(shape, dtype):
+    kernel = transposition(*shape, dtype, batch=2)
+
+    takes = not isinstance(cuda_turning.facts(kernel, SMALL), str)
+
+    assert takes == (shape[0] % 16 == 0 and shape[1] % 16 == 0 or dtype.itemsize > 1)
+    assert_plans_agree(kernel)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        (relu_kernel(4096), "fewer than two ranges have 32 values; a tile would be empty."),
+        (
+            transposition(33, 64, dtypes.float32),
+            "33 and 64 are not whole vectors of 4 elements.",
+        ),
+        (
+            transposition(8, 4096, dtypes.float32),
+            "fewer than two ranges have 32 values; a tile would be empty.",
+        ),
+    ],
+    ids=["flat", "ragged", "narrow"],
+)
+def test_what_cannot_be_turned_says_why(kernel, reason):
+    assert cuda_turning.facts(kernel, SM90A) == reason
+
+
 # Folds.
 SHAPES = [(1, 1), (3, 40), (5, 33), (2, 700), (130, 8), (1, 9000), (0, 5), (5, 0), (33, 1)]
 FOLDS = [
@@ -222,3 +270,121 @@ def test_a_fold_of_rows_and_of_columns_has_the_same_bits(make, case, shape):
     kernel = make(combine, rows, columns, dtype)
 
     assert_plans_agree(kernel, arrays_of(kernel, combine))
+
+
+def softmax_kernel(rows, columns, dtype=dtypes.float32, combine=Combine.ADD, by_row=True):
+    """A maximum, a fold of the differences, and their sum, stored along the same axis."""
+    r = make_range(0, rows)
+    c = [make_range(1 + number, columns) for number in range(3)]
+    builder = KernelBuilder(r, c[2])
+    x = builder.param(dtype, rows * columns)
+    at = [r * columns + each if by_row else each * rows + r for each in c]
+    most = fold(Combine.MAX, load(x, at[0]), c[0])
+    total = fold(combine, load(x, at[1]) - most, c[1])
+    builder.store(at[2], load(x, at[2]) - most + total, rows * columns)
+    return builder.kernel()
+
+
+@pytest.mark.parametrize("shape", [(3, 64), (5, 1000), (2, 1003), (40, 12), (1, 20000)], ids=str)
+@pytest.mark.parametrize("by_row", [True, False])
+def test_folds_that_need_one_another_run_over_the_same_rows(shape, by_row):
+    assert_plans_agree(softmax_kernel(*shape, by_row=by_row))
+
+
+def test_a_row_that_fits_registers_is_read_once():
+    kernel = softmax_kernel(8, 8192)
+
+    (linear,) = cuda_reduction.lower(cuda_reduction.facts(kernel, SM90A), SM90A)
+
+    loads = [each for each in linear.statements if each.op is Op.LOAD]
+    from_memory = [each for each in loads if each.operands[0].op is Op.PARAM]
+    assert len(from_memory) == 4
+    assert {each.dtype.lanes for each in from_memory} == {4}
+
+
+CHUNKED = [row_kernel(combine, 1, 70_000) for combine in (Combine.ADD, Combine.MAX)]
+CHUNKED += [row_kernel(Combine.ARGMAX, 3, 40_001), softmax_kernel(1, 40_000)]
+CHUNKED += [column_kernel(Combine.ADD, 3000, 72), softmax_kernel(40, 1500, by_row=False)]
+
+
+@pytest.mark.parametrize("kernel", CHUNKED, ids=range(len(CHUNKED)))
+def test_few_long_folds_are_cut_into_chunks(kernel):
+    several = dataclasses.replace(SM90A, multiprocessors=2)
+
+    facts = cuda_reduction.facts(kernel, several)
+    launches = cuda_reduction.lower(facts, several)
+
+    assert facts.chunks > 1
+    assert len(launches) == facts.levels + 1
+    arrays = arrays_for(kernel)
+    assert_same(run(launches, arrays), expected(kernel, arrays), "chunked")
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+def test_a_product_of_a_matrix_and_a_vector_folds_along_rows(dtype):
+    m, k = make_range(0, 5), make_range(1, 72)
+    builder = KernelBuilder(m)
+    a = load(builder.param(dtype, 5 * 72), m * 72 + k)
+    x = load(builder.param(dtype, 72), k)
+    accumulate = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+    builder.store(m, contract(a, x, accumulate, m=(m,), k=(k,)), 5)
+
+    assert_plans_agree(builder.kernel())
+
+
+def test_nan_wins_and_the_first_one_has_the_position():
+    kernel = row_kernel(Combine.ARGMAX, 3, 100)
+    x = np.zeros(300, np.float32)
+    x[[70, 40, 150, 299]] = [np.nan, np.nan, np.inf, -1]
+    wanted = np.array([40, 50, 0], np.int64)
+
+    for plan, _, launches in lowered(kernel):
+        result = run(launches, [x, np.zeros(3, np.int64)])[1]
+        np.testing.assert_array_equal(result, wanted, plan.__name__)
+
+
+def test_a_fold_inside_another_runs_as_loops():
+    r, c = make_range(0, 4), make_range(1, 30)
+    builder = KernelBuilder()
+    x = load(builder.param(dtypes.float32, 120), r * 30 + c)
+    builder.store(index_const(0), fold(Combine.ADD, fold(Combine.MAX, x, c), r), 1)
+    kernel = builder.kernel()
+
+    declined = cuda_reduction.facts(kernel, SMALL)
+
+    assert declined.startswith("a reduction runs inside another's ranges")
+    assert_plans_agree(kernel)
+
+
+# A form without one of its barriers is refused by the interpreter.
+@pytest.mark.parametrize(
+    ("plan", "kernel"),
+    [
+        (cuda_reduction, row_kernel(Combine.ADD, 2, 1000)),
+        (cuda_reduction, column_kernel(Combine.ADD, 50, 64)),
+        (cuda_turning, transposition(64, 64, dtypes.float32)),
+    ],
+    ids=["rows", "columns", "turned"],
+)
+def test_without_its_barrier_a_form_races(plan, kernel):
+    (linear,) = plan.lower(plan.facts(kernel, SMALL), SMALL)
+    kept = tuple([each for each in linear.statements if each.op is not Op.BARRIER])
+    assert len(kept) < len(linear.statements)
+    broken = dataclasses.replace(linear, statements=kept)
+
+    with pytest.raises(InternalError):
+        run((broken,), arrays_for(kernel))
+
+
+# Random kernels.
+@given(st.one_of(pointwise_kernels(), fold_kernels(), row_kernels()))
+@settings(max_examples=60, deadline=None)
+def test_a_random_kernel_has_the_same_bits_in_every_gpu_plan(kernel):
+    assert_plans_agree(kernel)
+
+
+@pytest.mark.fuzz
+@given(st.one_of(pointwise_kernels(), fold_kernels(), row_kernels()))
+@settings(max_examples=3000, deadline=None)
+def test_many_random_kernels_have_the_same_bits_in_every_gpu_plan(kernel):
+    assert_plans_agree(kernel)

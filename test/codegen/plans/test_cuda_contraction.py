@@ -12,9 +12,9 @@ from tinytensor.codegen.plans import cuda_contraction, cuda_ffma
 from tinytensor.codegen.plans.tiling_cuda import FmaTiling, MmaTiling
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
-from tinytensor.ops.interpret_blocks import run_blocks
+from tinytensor.ops.interpret_blocks import run_blocks, run_launches
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, cast, const, index_const
+from tinytensor.ops.uop import UOp, cast, index_const
 from tinytensor.ops.verify import verify_linear
 from tinytensor.target import CPU_AVX512, SM80, SM90A
 
@@ -220,6 +220,46 @@ def test_wide_indices_are_computed_in_int64():
     kernel = replace(biased(33, 34, 35), index_dtype=dtypes.int64)
 
     assert_mma_exact(kernel)
+
+
+# Factors rewritten by a launch of their own.
+def assert_packed_exact(kernel, launches, monkeypatch):
+    monkeypatch.setattr(cuda_contraction, "PACKED_PRODUCTS", 1)
+    forms = cuda_contraction.lower(cuda_contraction.facts(kernel, SM80), SM80, MMA)
+    arrays = arrays_for(kernel)
+    results = [each.copy() for each in arrays]
+
+    for form in forms:
+        verify_linear(form)
+    run_launches(forms, results)
+
+    assert len(forms) == launches
+    for result, want in zip(results, expected(kernel, arrays), strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_rows_of_odd_pitch_are_rewritten_first(transposed, monkeypatch):
+    assert_packed_exact(half(33, 35, 37, transposed, not transposed), 3, monkeypatch)
+
+
+def test_only_the_factor_that_needs_it_is_rewritten(monkeypatch):
+    assert_packed_exact(half(40, 35, 40), 2, monkeypatch)
+
+
+def test_a_prologue_is_computed_once(monkeypatch):
+    assert_packed_exact(prologue(dtypes.float16), 3, monkeypatch)
+
+
+def test_each_of_a_batch_is_rewritten(monkeypatch):
+    product = square(9, 10, 11, 2, 3)
+    outer, inner = product.batch
+    a = product.operand(dtypes.float16, outer, inner, product.m, product.k)
+    b = product.operand(dtypes.float16, inner, product.n, product.k)
+    total = product.contract(a, b, dtypes.float32)
+    product.store(total)
+
+    assert_packed_exact(product.kernel(total), 3, monkeypatch)
 
 
 # Declines.

@@ -12,6 +12,7 @@ bindings = lazy_import("cuda.bindings.driver", None, "test")
 Result = bindings.CUresult
 OK = Result.CUDA_SUCCESS
 BLOCK_ALIGNMENT = 512
+PARAMETERS = {b"add": 2, b"turn": 2, b"pick": 2, b"twice": 3, b"backwards": 3, b"box": 3}
 
 
 @dataclass
@@ -53,14 +54,13 @@ class FakeDriver:
         self.tensor_maps = []
         self.modules = []
         self.shared_limits = {}
-        self.calls = []
+        self.events = 0
 
     def __getattribute__(self, name):
         found = object.__getattribute__(self, name)
         if not name.startswith("cu") or name.startswith("cuuint"):
             return found
-        self.calls.append(name)
-        failure = self.failures.get(name)
+        failure = object.__getattribute__(self, "failures").get(name)
         return found if failure is None else lambda *arguments: (failure, None)
 
     def cuInit(self, flags):
@@ -146,16 +146,24 @@ class FakeDriver:
         return (OK,)
 
     def cuLaunchKernel(self, function, x, y, z, threads, ty, tz, shared, stream, params, extra):
-        count = len(self.tensor_maps) + 3
-        slots = (ctypes.c_void_p * count).from_address(params)
-        pointers = [each for each in slots[: self.parameters(function)] if each]
+        pointers = (ctypes.c_void_p * PARAMETERS[function[1]]).from_address(params)
         values = [ctypes.c_uint64.from_address(each).value for each in pointers]
         self.launches.append(RecordedLaunch(function, (x, y, z), threads, shared, values))
         return (OK,)
 
-    def parameters(self, function):
-        return {b"add": 2, b"turn": 2}.get(function[1], 3)
-
     def cuTensorMapEncodeTiled(self, *arguments):
         self.tensor_maps.append(arguments)
-        return OK, SimpleNamespace(opaque=range(len(self.tensor_maps), 17))
+        return OK, SimpleNamespace(opaque=[len(self.tensor_maps)] * 16)
+
+    def cuEventCreate(self, flags):
+        self.events += 1
+        return OK, self.events
+
+    def cuEventRecord(self, event, stream):
+        return (OK,)
+
+    def cuEventSynchronize(self, event):
+        return (OK,)
+
+    def cuEventElapsedTime(self, start, end):
+        return OK, (end - start) * 2.5

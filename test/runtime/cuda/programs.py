@@ -43,12 +43,12 @@ def two_launch_program():
   {NUMBER}
   if (i < {ELEMENTS}) workspace[i] = 2.0f * x[i];
 }}
-extern "C" __global__ void turn{arguments} {{
+extern "C" __global__ void backwards{arguments} {{
   {NUMBER}
   if (i < {ELEMENTS}) out[i] = workspace[{last} - i];
 }}
 """
-    launches = [LaunchShape(entry, GRID, THREADS, 0) for entry in ("twice", "turn")]
+    launches = [LaunchShape(entry, GRID, THREADS, 0) for entry in ("twice", "backwards")]
     return Program("two", source, 2, 4 * ELEMENTS, launches=tuple(launches))
 
 

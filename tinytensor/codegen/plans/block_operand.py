@@ -25,13 +25,15 @@ class Operand:
     """One factor: its ranges, and how its elements are taken.
 
     `free` is its range beside k, m or n. Elements are taken `access` at a time along `inner`, one
-    of the two. With `is_direct` they are copied as they lie in memory, else computed on the way.
+    of the two, of which memory holds `inner_extent`. With `is_direct` they are copied as they lie
+    in memory, else computed on the way.
     """
 
     value: UOp
     free: UOp
     k: UOp
     inner: UOp
+    inner_extent: int
     access: int
     is_direct: bool
 
@@ -42,12 +44,17 @@ class Operand:
 
     @property
     def source(self) -> UOp:
-        """The PARAM of a direct operand."""
+        """The buffer of a direct operand."""
         return self.value.operands[0]
+
+    @property
+    def index(self) -> UOp:
+        """The index of a direct operand's element."""
+        return self.value.operands[1]
 
     def stride(self, range_: UOp) -> int:
         """Return the elements from one value of a range to the next, of a direct operand."""
-        stride = stride_of(self.value.operands[1], range_)
+        stride = stride_of(self.index, range_)
         assert stride is not None, "a direct operand is affine"
         return stride
 
@@ -60,7 +67,7 @@ def describe(value: UOp, free: UOp, k: UOp, stored: DType) -> Operand:
     access = common_access((value,), inner, steps, ACCESS_BYTES // stored.itemsize)
     is_direct = value.dtype is stored and _lies_in_rows(value, inner, outer)
     is_copied = access * stored.itemsize in COPY_BYTES
-    return Operand(value, free, k, inner, access, is_direct and is_copied)
+    return Operand(value, free, k, inner, inner.extent, access, is_direct and is_copied)
 
 
 def _lies_in_rows(value: UOp, inner: UOp, outer: UOp) -> bool:
@@ -227,21 +234,18 @@ class CopiedSource:
     def copy(self, stage: UOp, block: UOp) -> None:
         """Begin this thread's copies."""
         b, operand, positions = self._b, self._operand, self._positions
-        first = Evaluator(b, positions.ranges(block, 0, 0)).value(operand.value.operands[1])
+        first = Evaluator(b, positions.ranges(block, 0, 0)).value(operand.index)
         for row, column in positions.offsets():
             index = self._address(stage, *positions.in_tile(row, column))
             ahead = row * operand.stride(operand.outer) + column * operand.stride(operand.inner)
             valid = self._valid(positions.ranges(block, row, column))
             start = _shifted(first, ahead)
-            b.copy_async(self._target, index, self._source(), start, positions.width, valid)
+            b.copy_async(self._target, index, operand.source, start, positions.width, valid)
 
     def _valid(self, ranges: Mapping[UOp, UOp]) -> UOp:
         width = self._b.index(self._positions.width)
         inside = self._positions.inside(ranges, checks_k=False)
         return width if inside is None else where(inside, width, 0)
-
-    def _source(self) -> UOp:
-        return self._b.param(self._operand.source.attrs.number)
 
     def gather(self, block: UOp) -> list[UOp]:
         """Return nothing: the copies are under way."""
@@ -265,27 +269,25 @@ class TileSource:
         b, operand, window = self._b, self._operand, self._window
         first_k = b.value(block * window.extent_k)
         ranges = {**window.places, operand.free: window.free, operand.k: first_k}
-        start = Evaluator(b, ranges).value(operand.value.operands[1])
-        valid = {
-            operand.free: self._valid(operand.free, window.free, window.extent_free),
-            operand.k: self._valid(operand.k, first_k, window.extent_k),
-        }
+        start = Evaluator(b, ranges).value(operand.index)
+        tile = {operand.free: window.extent_free, operand.k: window.extent_k}
+        inner, outer = operand.inner, operand.outer
         b.tile_copy(
             self._tile,
             stage,
-            b.param(operand.source.attrs.number),
+            operand.source,
             start,
-            valid[operand.outer],
-            valid[operand.inner],
-            row_stride=operand.stride(operand.outer),
+            self._valid(outer.extent, ranges[outer], tile[outer]),
+            self._valid(operand.inner_extent, ranges[inner], tile[inner]),
+            row_stride=operand.stride(outer),
             access_elements=operand.access,
         )
 
-    def _valid(self, range_: UOp, first: UOp, extent: int) -> UOp:
-        """How many values of a range the operand still has: the tile's whole extent if all do."""
-        if range_.extent % extent == 0:
-            return self._b.index(extent)
-        return binary(Op.MIN, self._b.index(range_.extent) - first, extent)
+    def _valid(self, extent: int, first: UOp, tile_extent: int) -> UOp:
+        """How many values of a range are left from `first` on, at most the tile's extent."""
+        if extent % tile_extent == 0:
+            return self._b.index(tile_extent)
+        return binary(Op.MIN, self._b.index(extent) - first, tile_extent)
 
     def gather(self, block: UOp) -> list[UOp]:
         """Return nothing: the copy is under way."""

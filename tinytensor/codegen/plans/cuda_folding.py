@@ -17,7 +17,7 @@ from tinytensor.codegen.plans.accumulate import (
     result_of,
 )
 from tinytensor.codegen.plans.nest import Point, emit
-from tinytensor.codegen.plans.spread import Spread, empty_launch, index_dtype_for
+from tinytensor.codegen.plans.spread import Spread, empty_launch, index_dtype_for, scaled
 from tinytensor.codegen.plans.team import Team, TeamFold, split
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
@@ -60,6 +60,12 @@ class CudaReductionFacts:
         """How many folds follow one another."""
         return 1 + max(each.level for each in self.folds)
 
+    @property
+    def rereads_registers(self) -> bool:
+        """Whether each thread's elements stay in registers from one fold to the next."""
+        most = MOST_UNROLLED * self.team.members
+        return self.chunks == 1 and all(each.spread.count <= most for each in self.folds)
+
 
 # Called with the number of an element, and whether it exists (None: it does).
 Step = Callable[[UOp, UOp | None], None]
@@ -97,9 +103,9 @@ class _Launch:
         chunk = b.block(1)
         self._first = self._member
         if blocks_each > 1:
-            self._first = b.value(chunk * team.members + self._member)
+            self._first = b.value(scaled(chunk, team.members) + self._member)
         self._team_fold = TeamFold(b, team, result, self._member)
-        number = b.value(b.block(0) * team.across + result)
+        number = b.value(scaled(b.block(0), team.across) + result)
         self._inside: UOp | None = None
         if kept.count % team.across:
             self._inside = b.value(number < kept.count)
@@ -201,7 +207,7 @@ class _Launch:
     def _slot(self, lane: int, chunk: UOp) -> UOp:
         facts = self._facts
         chunk = chunk + lane * facts.chunks if lane else chunk
-        return chunk * facts.kept.count + self._number
+        return scaled(chunk, facts.kept.count) + self._number
 
     def _write_chunk(self, fold: Fold, part: Part) -> None:
         values = [part.value] if part.position is None else [part.value, part.position]

@@ -10,6 +10,7 @@ from tinytensor.codegen.plans.accumulate import Fold, fold_of
 from tinytensor.codegen.plans.cuda_folding import CudaReductionFacts, SpreadFold, lower
 from tinytensor.codegen.plans.lanes import accesses_of, vector_cost
 from tinytensor.codegen.plans.merging import FOLDS, merge_ranges
+from tinytensor.codegen.plans.positions import find_positions_by_value
 from tinytensor.codegen.plans.spread import Spread, choose_last, innermost, most_lanes, takes_lanes
 from tinytensor.codegen.plans.team import Team
 from tinytensor.ops.fragments import WARP_THREADS
@@ -53,8 +54,15 @@ def facts(kernel: Kernel, target: Target) -> CudaReductionFacts | str:
     """Choose between rows and columns and share out threads, or say why not."""
     if not any(node.op in FOLDS for node in walk((kernel.sink,))):
         return "it holds no reduction; there is nothing to fold."
-    space = _Space(merge_ranges(kernel), target)
-    return space.obstacle() or space.facts()
+    merged = merge_ranges(kernel)
+    space = _Space(merged, target)
+    reason = space.obstacle()
+    if reason:
+        return reason
+    found = space.facts()
+    if found.rereads_registers and any(each.fold.position is not None for each in found.folds):
+        return _Space(find_positions_by_value(merged), target).facts()
+    return found
 
 
 class _Space:
@@ -181,6 +189,9 @@ class _Space:
         if blocks == 0 or vectors <= LEAST_STEPS * team.members:
             return 1
         wanted = blocks_each * self._target.multiprocessors // blocks
+        if self._apart:
+            # Every block of the next launch joins all chunks: no more work than its own chunk.
+            wanted = min(wanted, math.isqrt(vectors))
         return max(1, min(wanted, vectors // (CHUNK_STEPS * team.members)))
 
 

@@ -48,8 +48,13 @@ class Spread:
             extent = -(-each.extent // self.lanes) if is_last else each.extent
             value = remainder(number, extent) if at > 0 else number
             number = quotient(number, extent) if at > 0 else number
-            places[each] = value * self.lanes if is_last and self.lanes > 1 else value
+            places[each] = scaled(value, self.lanes) if is_last else value
         return places
+
+
+def scaled(number: UOp, factor: int) -> UOp:
+    """Return number * factor."""
+    return number if factor == 1 else number * factor
 
 
 def quotient(number: UOp, divisor: int) -> UOp:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import lane, stack
 from tinytensor.codegen.plans.accumulate import Fold, Part, join, join_all
-from tinytensor.codegen.plans.spread import quotient, remainder
+from tinytensor.codegen.plans.spread import quotient, remainder, scaled
 from tinytensor.ops.fragments import WARP_THREADS
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, compare
@@ -39,13 +39,13 @@ class Team:
 
     def result(self, thread: UOp) -> UOp:
         """Return which of the results a thread works on."""
-        if self.adjacent:
+        if self.adjacent or self.across == 1:
             return remainder(thread, self.across)
         return quotient(thread, self.members)
 
     def member(self, thread: UOp) -> UOp:
         """Return a thread's number among those of its result."""
-        if self.adjacent:
+        if self.adjacent or self.across == 1:
             return quotient(thread, self.across)
         return remainder(thread, self.members)
 
@@ -108,12 +108,12 @@ class TeamFold:
         return [self._b.shared(value.dtype.scalar, elements) for _ in range(value.dtype.lanes)]
 
     def _write(self, regions: Sequence[UOp], warp: UOp, value: UOp) -> None:
-        place = warp * self._team.across + self._result
+        place = scaled(warp, self._team.across) + self._result
         for region, each in zip(regions, split(value), strict=True):
             self._b.store(region, place, each)
 
     def _read(self, regions: Sequence[UOp], warp: int) -> UOp:
-        place = self._result + warp * self._team.across
+        place = self._result + warp * self._team.across if warp else self._result
         lanes = [self._b.load(region, place) for region in regions]
         return stack(lanes) if len(lanes) > 1 else lanes[0]
 

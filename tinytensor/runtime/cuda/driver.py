@@ -162,7 +162,9 @@ class Context:
                 f"{self.forked_from}; it must be started by spawn, as by "
                 "multiprocessing.get_context('spawn')."
             )
-        self._driver.check("cuCtxPushCurrent", self._push(self._handle)[0])
+        status = self._push(self._handle)[0]
+        if status:
+            self._driver.check("cuCtxPushCurrent", status)
 
     def __exit__(
         self,
@@ -171,7 +173,7 @@ class Context:
         traceback: TracebackType | None,
     ) -> None:
         status = self._pop()[0]
-        if error is None:
+        if status and error is None:
             self._driver.check("cuCtxPopCurrent", status)
 
     def _mark_forked(self) -> None:

@@ -53,7 +53,10 @@ class CudaExecutable:
     `local_bytes` are above 0 is slower than it looks.
     """
 
-    __slots__ = ("binary", "launches", "local_bytes", "name", "pack", "values", "workspace_bytes")
+    __slots__ = (
+        *("binary", "launches", "local_bytes", "name", "pack", "values", "with_maps"),
+        "workspace_bytes",
+    )
 
     def __init__(self, driver: Driver, stream: Handle, program: Program, binary: Binary) -> None:
         self.name = program.name
@@ -67,6 +70,7 @@ class CudaExecutable:
             for shape in program.launches
         ]
         self.launches = tuple(prepared)
+        self.with_maps = tuple([launch for launch in prepared if launch.tensor_maps])
         self.local_bytes = max([launch.local_bytes for launch in prepared], default=0)
 
     def __repr__(self) -> str:
@@ -80,7 +84,7 @@ class CudaExecutable:
     def place(self, driver: Driver, addresses: Sequence[int]) -> None:
         """Write the addresses, and the tensor maps made of them, where the launches read them."""
         self.pack(self.values, 0, *addresses)
-        for launch in self.launches:
+        for launch in self.with_maps:
             for number, node in enumerate(launch.tensor_maps, start=launch.first_map):
                 encoded = encode_tensor_map(driver, node, addresses[node.attrs.param])
                 launch.pointers[number] = ctypes.addressof(encoded)
