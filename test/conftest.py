@@ -61,8 +61,9 @@ def pytest_unconfigure():
 @pytest.fixture(autouse=True)
 def default_device(request):
     """The device that tensors live on unless a test says otherwise; TT_DEVICE replaces the CPU."""
-    name = getattr(request, "param", settings.device)
-    with settings(device=settings.device or name if name == "CPU" else name):
+    asked = getattr(request, "param", "")
+    name = asked if asked == "CUDA" else settings.device or asked
+    with settings(device=name):
         yield name
 
 

@@ -4,7 +4,6 @@ import functools
 import struct
 
 import numpy as np
-from codegen.machine import stored
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.emit_cuda import emit_cuda
@@ -123,8 +122,3 @@ def _frames(records):
         if attribute == FRAME_SIZE:
             yield struct.unpack_from("<II", records, at)[1]
         at += size
-
-
-def stored_pair(x, y, dtype):
-    """Two operands as memory holds them."""
-    return [stored(x, dtype), stored(y, dtype)]

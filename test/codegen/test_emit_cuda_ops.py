@@ -24,7 +24,7 @@ from tinytensor.codegen.legalize_lanes import split_lanes
 from tinytensor.dtype import USER_DTYPES, dtypes
 from tinytensor.ops.interpret import evaluate
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, bitcast, cast, where
+from tinytensor.ops.uop import UOp, bitcast, cast, operand, where
 from tinytensor.target import SM80
 
 FUNCTIONS = (Op.EXP, Op.LOG, Op.SIN, Op.COS, Op.TANH, Op.ERF)
@@ -69,6 +69,14 @@ def kernel_of_moves(dtype, is_vector):
     cond = np.arange(len(x)) % 3 == 0
     arrays = [cond, stored(x, dtype), stored(y, dtype), empty(len(x), dtype), empty(len(x), dtype)]
     return linear, arrays, [np.where(cond, x, y), x]
+
+
+def kernel_of_constants(dtype):
+    """An output an edge value, each a constant."""
+    edges = edges_of(dtype)
+    results = [(dtype, lambda x, each=each: operand(x, each)) for each in edges.tolist()]
+    linear = block_kernel("constants", (dtype,), results, 1, 32, threads=32)
+    return linear, [empty(32, dtype) for _ in range(len(edges) + 1)], edges
 
 
 def unsigned(dtype):
@@ -130,6 +138,17 @@ def test_a_pass_of_a_gpu_changes_nothing_in_its_own_output(dtype, target, each):
     assert each(once, target) == once
 
 
+@by_shape
+@by_dtype
+def test_the_passes_of_a_gpu_keep_what_is_moved(dtype, is_vector):
+    linear, arrays, expected = kernel_of_moves(dtype, is_vector)
+
+    results = run_form(legal(linear), arrays)
+
+    for result, want in zip(results[3:], expected, strict=True):
+        assert_equal_bits(result, want, dtype)
+
+
 # Source: it compiles, and no function of its own asks for a stack.
 @needs_nvrtc
 @by_shape
@@ -152,6 +171,13 @@ def test_every_cast_compiles_without_a_stack(dtype, is_vector):
     cubin = cubin_of(source_of(kernel_of_casts(dtype, is_vector)[0], target), target.name)
 
     assert frame_bytes(cubin) == 0
+
+
+@needs_nvrtc
+@by_dtype
+def test_moves_and_constants_compile_without_a_stack(dtype):
+    for linear in (kernel_of_moves(dtype, False)[0], kernel_of_constants(dtype)[0]):
+        assert frame_bytes(cubin_of(source_of(linear), SM80.name)) == 0
 
 
 @needs_nvrtc
@@ -209,6 +235,16 @@ def test_moves_on_a_gpu_keep_bits(dtype, is_vector):
 
     for result, want in zip(results[3:], expected, strict=True):
         assert_equal_bits(result, want, dtype)
+
+
+@pytest.mark.gpu
+@by_dtype
+def test_constants_on_a_gpu_are_emitted_bit_for_bit(dtype):
+    linear, arrays, edges = kernel_of_constants(dtype)
+
+    results = run_on_device(linear, arrays)
+
+    assert_equal_bits(np.stack(results[1:])[:, 0], edges, dtype, edges)
 
 
 @pytest.mark.gpu

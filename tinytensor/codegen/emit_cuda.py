@@ -37,8 +37,8 @@ from tinytensor.ops.program import LaunchShape, Program
 from tinytensor.ops.uop import UOp
 from tinytensor.target import Target
 
-# Operands of these are named: a branch of `?:` would be jumped over, a lane is written twice.
-EAGER = (Op.WHERE, Op.STACK, Op.SPLAT)
+# Operands from that one on are named: arms of `?:` would be branches, lanes be written twice.
+EAGER = {Op.WHERE: 1, Op.STACK: 0, Op.SPLAT: 0}
 SIMPLE = re.compile(r"-?[\w.]+(\[\d+\])?")
 STRUCT_NAME = re.compile(r"\b([fiu])(32|64)x(\d+)\b")
 SHARED_ALIGNMENT_BYTES = 1024
@@ -163,7 +163,7 @@ class CudaWriter(StatementWriter):
     def value(self, node: UOp) -> Value:
         """Write a value that is one expression."""
         if node.op in EAGER:
-            for each in node.operands:
+            for each in node.operands[EAGER[node.op] :]:
                 self.simplify(each)
         operands = [self.find(each) for each in node.operands]
         if node.op is Op.LOAD:

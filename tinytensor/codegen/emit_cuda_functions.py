@@ -9,8 +9,9 @@ from tinytensor.codegen.instructions import Function
 from tinytensor.codegen.instructions_cuda import PtxInstruction
 from tinytensor.dtype import DType, dtypes
 
-# How PTX calls a register of a type, by its bytes and whether it is a float's.
-CONSTRAINTS = {("f", 32): "f", ("f", 64): "d", ("u", 16): "h", ("u", 32): "r", ("u", 64): "l"}
+# How PTX calls a register, by the bits of an integer or a float.
+INTEGER_CONSTRAINTS = {16: "h", 32: "r", 64: "l"}
+FLOAT_CONSTRAINTS = {32: "f", 64: "d"}
 DEVICE = "DEVICE"
 DEFINE_DEVICE = "#define DEVICE static __device__ __forceinline__"
 
@@ -21,34 +22,59 @@ def declare_struct(ctype: CType) -> str:
     return f"struct __align__({ctype.nbytes}) {ctype.short} {{ {ctype.scalar.name} {fields}; }};"
 
 
+@dataclass(frozen=True, slots=True)
+class _Register:
+    """One register that an instruction reads or writes."""
+
+    ctype: CType
+    name: str
+
+    @property
+    def param(self) -> str:
+        """How a function takes it."""
+        return f"{self.ctype.name} {self.name}"
+
+    @property
+    def bound(self) -> str:
+        """How an asm statement takes it."""
+        is_float = self.ctype.kind == "f"
+        constraints = FLOAT_CONSTRAINTS if is_float else INTEGER_CONSTRAINTS
+        return f'"{constraints[self.ctype.bits]}"({self.name})'
+
+
 def instruction_function(row: PtxInstruction) -> Function:
     """Wrap an instruction: its params are the fields of the operands, one by one."""
     fields = [field for each in row.operands for field in _fields(each)]
-    names = [f"x{number}" for number in range(len(fields))]
-    params = ", ".join([f"{field.name} {name}" for field, name in zip(fields, names, strict=True)])
-    inputs = [f'"{_constraint(field)}"({name})' for field, name in zip(fields, names, strict=True)]
+    taken = [_Register(field, f"x{number}") for number, field in enumerate(fields)]
+    params = ", ".join([each.param for each in taken])
+    inputs = ", ".join([each.bound for each in taken])
     volatile = " volatile" if row.is_effect else ""
     clobbers = ' : "memory"' if row.is_effect else ""
     if row.result is dtypes.void:
-        tail = f" :: {', '.join(inputs)}{clobbers}" if inputs else f" ::{clobbers}"
-        body = f'    asm{volatile}("{row.template}"{tail});'
+        body = f'    asm{volatile}("{row.template}" :: {inputs}{clobbers});'
         return Function(row.name, f"{DEVICE} void {row.name}({params})\n{{\n{body}\n}}")
-    results = _fields(row.result)
-    result = CType(results[0].kind, results[0].bits, len(results))
-    names = ["out"] if len(results) == 1 else [f"out.{each}" for each in "xyzw"[: len(results)]]
-    outputs = [
-        f'"={_constraint(field)}"({name})' for field, name in zip(results, names, strict=True)
+    result, given = _results(row.result)
+    outputs = ", ".join([f'"={each.bound[1:]}' for each in given])
+    lines = [
+        f"    {result.name} out;",
+        f'    asm{volatile}("{row.template}"',
+        f"        : {outputs}",
+        f"        : {inputs}{clobbers});",
+        "    return out;",
     ]
-    body = "\n".join(
-        [
-            f"    {result.name} out;",
-            f'    asm{volatile}("{row.template}"',
-            f"        : {', '.join(outputs)}",
-            f"        : {', '.join(inputs)}{clobbers});",
-            "    return out;",
-        ]
-    )
+    body = "\n".join(lines)
     return Function(row.name, f"{DEVICE} {result.name} {row.name}({params})\n{{\n{body}\n}}")
+
+
+def _results(dtype: DType) -> tuple[CType, list[_Register]]:
+    """The type of a result, and the registers of the variable `out` that holds it."""
+    fields = _fields(dtype)
+    first = fields[0]
+    if len(fields) == 1:
+        return first, [_Register(first, "out")]
+    struct = CType(first.kind, first.bits, len(fields))
+    letters = "xyzw"[: len(fields)]
+    return struct, [_Register(first, f"out.{letter}") for letter in letters]
 
 
 def _fields(dtype: DType) -> list[CType]:
@@ -58,11 +84,6 @@ def _fields(dtype: DType) -> list[CType]:
     if dtype.is_half and dtype.lanes == 2:
         return [CType("u", 32)]
     return [storage_type(dtype.scalar)] * dtype.lanes
-
-
-def _constraint(ctype: CType) -> str:
-    kind = "f" if ctype.kind == "f" else "u"
-    return CONSTRAINTS[kind, ctype.bits]
 
 
 # sin and cos of a large |x| = m * 2**e. Of 2 / pi, the 96 bits that decide the quadrant and the

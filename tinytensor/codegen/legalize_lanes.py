@@ -36,8 +36,8 @@ def split_lanes(linear: Linear, target: Target) -> Linear:
     """Compute lane by lane; arithmetic of halves in pairs where the target has it.
 
     Takes:  LINEAR form of a thread block without collective ops on tiles.
-    Gives:  LINEAR form whose vectors are loads and stores of at most 16 bytes, what matrix
-            instructions take and give, pairs of halves, and the accumulators of warpgroups.
+    Gives:  LINEAR form whose vectors are whole loads and stores, what matrix instructions take
+            and give, pairs of halves, and the accumulators of warpgroups.
     Placed: after `legalize_tiles`, whose accumulators it takes apart; before `legalize`, whose
             rules would widen every half.
     """
@@ -55,7 +55,8 @@ class _Splitter:
         self.placement = Placement()
         self.parts: dict[UOp, Parts] = {}
         self._orders = _fresh_orders(linear)
-        self._whole = {node.operands[0] for node in linear.statements if node.op in BY_GROUP}
+        by_group = [node for node in linear.statements if node.op in BY_GROUP]
+        self._whole = {node.operands[0] for node in by_group}
 
     def split(self, node: UOp) -> None:
         """Find the parts of a statement, and place them."""
@@ -70,11 +71,17 @@ class _Splitter:
         """Return what a scalar became."""
         return self.parts[node].lanes[0]
 
+    def scalars(self, nodes: Sequence[UOp]) -> tuple[UOp, ...]:
+        """Return what several scalars became."""
+        return tuple([self.scalar(each) for each in nodes])
+
     def pairs(self, node: UOp) -> tuple[UOp, ...]:
         """Return a vector's lanes two by two."""
         parts = self.parts[node]
-        lanes = parts.lanes
-        return parts.pairs or tuple([stack(lanes[i : i + 2]) for i in range(0, len(lanes), 2)])
+        if parts.pairs:
+            return parts.pairs
+        firsts, seconds = parts.lanes[::2], parts.lanes[1::2]
+        return tuple([stack(each) for each in zip(firsts, seconds, strict=True)])
 
     def order(self, node: UOp, part: int) -> int:
         """Return the order of one part of an effect: the first keeps the effect's own."""
@@ -84,7 +91,8 @@ class _Splitter:
     def renew(self, node: UOp, part: int, operands: Sequence[UOp], lanes: int = 1) -> UOp:
         """Return one part of an effect, on parts of its operands."""
         attrs = replace(node.attrs, order=self.order(node, part))
-        return UOp(node.op, node.dtype.scalar.vector(lanes), tuple(operands), attrs)
+        dtype = node.dtype.scalar.vector(lanes)
+        return UOp(node.op, dtype, tuple(operands), attrs)
 
     def effect(self, node: UOp) -> UOp:
         """Place an effect here."""
@@ -94,7 +102,7 @@ class _Splitter:
     # Values.
     def rebuild(self, node: UOp) -> Parts:
         """Keep a node whose operands are scalars."""
-        rebuilt = node.replace(tuple([self.scalar(each) for each in node.operands]))
+        rebuilt = node.replace(self.scalars(node.operands))
         if not is_pure(node):
             self.effect(rebuilt)
         return _whole(rebuilt)
@@ -102,22 +110,25 @@ class _Splitter:
     def lanewise(self, node: UOp) -> Parts:
         """Compute each lane, or each pair of lanes."""
         if _has_pairs(node):
-            operands = [self.pairs(each) for each in node.operands]
-            pairs = [_remade(node, each, 2) for each in zip(*operands, strict=True)]
+            pairs = _remade(node, [self.pairs(each) for each in node.operands], 2)
             if is_instruction(pairs[0], self.target):
                 return _of_pairs(pairs)
-        operands = [self.parts[each].lanes for each in node.operands]
-        return Parts(tuple([_remade(node, each, 1) for each in zip(*operands, strict=True)]))
+        lanes = _remade(node, [self.parts[each].lanes for each in node.operands], 1)
+        return Parts(tuple(lanes))
 
     def splat(self, node: UOp) -> Parts:
         """Repeat a scalar."""
         x = self.scalar(node.operands[0])
-        lanes = (x,) * node.dtype.lanes
-        return Parts(lanes, (splat(x, 2),) * (len(lanes) // 2) if _has_pairs(node) else ())
+        count = node.dtype.lanes
+        lanes = (x,) * count
+        if not _has_pairs(node):
+            return Parts(lanes)
+        pairs = (splat(x, 2),) * (count // 2)
+        return Parts(lanes, pairs)
 
     def stack(self, node: UOp) -> Parts:
         """Lay scalars side by side."""
-        return Parts(tuple([self.scalar(each) for each in node.operands]))
+        return Parts(self.scalars(node.operands))
 
     def shuffle(self, node: UOp) -> Parts:
         """Pick lanes."""
@@ -131,40 +142,47 @@ class _Splitter:
 
     # Memory.
     def load(self, node: UOp) -> Parts:
-        """Load the whole vector, its 16-byte chunks, or its valid lanes one by one."""
-        operands = [self.scalar(each) for each in node.operands]
-        lanes, chunk = node.dtype.lanes, _chunk_lanes(node.dtype.lanes, node)
-        if lanes == chunk and node.attrs.valid == lanes:
-            return self.load_chunk(node, operands, 0, chunk)
-        begins = range(0, node.attrs.valid, chunk)
-        chunks = [self.load_chunk(node, operands, begin, chunk) for begin in begins]
-        loaded = [each for part in chunks for each in part.lanes]
-        missing = [const(node.dtype.scalar, 0)] * (lanes - len(loaded))
-        return Parts((*loaded, *missing), tuple([each for part in chunks for each in part.pairs]))
+        """Load the whole vector, or its valid lanes one by one."""
+        lanes, valid = node.dtype.lanes, node.attrs.valid
+        if valid == lanes:
+            return self.load_part(node, 0, lanes)
+        loaded = [self.load_part(node, number, 1).lanes[0] for number in range(valid)]
+        zero = const(node.dtype.scalar, 0)
+        missing = [zero] * (lanes - valid)
+        return Parts((*loaded, *missing))
 
-    def load_chunk(self, node: UOp, operands: Sequence[UOp], begin: int, lanes: int) -> Parts:
+    def load_part(self, node: UOp, begin: int, lanes: int) -> Parts:
         """Load adjacent lanes from the one numbered `begin` on."""
-        buffer, index, *guard = operands
+        buffer, index, *guard = self.scalars(node.operands)
         order = UNORDERED if is_pure(node) else self.order(node, begin)
-        dtype = node.dtype.scalar.vector(lanes)
         place = index + begin if begin else index
-        loaded = UOp(Op.LOAD, dtype, (buffer, place, *guard), AccessAttrs(order, lanes))
-        return _whole(loaded if is_pure(node) else self.effect(loaded))
+        dtype = node.dtype.scalar.vector(lanes)
+        attrs = AccessAttrs(order, lanes)
+        loaded = UOp(Op.LOAD, dtype, (buffer, place, *guard), attrs)
+        if not is_pure(node):
+            self.effect(loaded)
+        return _whole(loaded)
 
     def store(self, node: UOp) -> Parts:
-        """Store the whole vector, its 16-byte chunks, or its valid lanes one by one."""
-        buffer, index, value, *guard = node.operands
-        lanes, dtype = self.parts[value].lanes, value.dtype
-        chunk = _chunk_lanes(dtype.lanes, node)
-        for begin in range(0, node.attrs.valid, chunk):
-            part = lanes[begin : begin + chunk]
-            place = self.scalar(index) + begin if begin else self.scalar(index)
-            stored = stack(part) if chunk > 1 else part[0]
-            guards = [self.scalar(each) for each in guard]
-            attrs = AccessAttrs(self.order(node, begin), chunk)
-            operands = (self.scalar(buffer), place, stored, *guards)
-            self.effect(UOp(Op.STORE, dtypes.void, operands, attrs))
+        """Store the whole vector, or its valid lanes one by one."""
+        value = self.parts[node.operands[2]].lanes
+        valid = node.attrs.valid
+        if 1 < valid == len(value):
+            self.store_part(node, 0, stack(value))
+        else:
+            for number in range(valid):
+                self.store_part(node, number, value[number])
         return Parts(())
+
+    def store_part(self, node: UOp, begin: int, value: UOp) -> None:
+        """Store adjacent lanes from the one numbered `begin` on."""
+        buffer, index = self.scalars(node.operands[:2])
+        guard = self.scalars(node.operands[3:])
+        place = index + begin if begin else index
+        order = self.order(node, begin)
+        attrs = AccessAttrs(order, value.dtype.lanes)
+        operands = (buffer, place, value, *guard)
+        self.effect(UOp(Op.STORE, dtypes.void, operands, attrs))
 
     # State.
     def register(self, node: UOp) -> Parts:
@@ -192,7 +210,8 @@ class _Splitter:
         """Write the register of each lane or pair."""
         register, value = node.operands
         if register in self._whole:
-            self.effect(node.replace((register, stack(self.parts[value].lanes))))
+            whole = stack(self.parts[value].lanes)
+            self.effect(node.replace((register, whole)))
             return Parts(())
         registers = self.parts[register].lanes
         is_paired = registers[0].dtype.lanes == 2
@@ -212,29 +231,23 @@ def _whole(node: UOp) -> Parts:
         return Parts(taken)
     if lanes == 2:
         return Parts(taken, (node,))
-    return _of_pairs([shuffle(node, node, (i, i + 1)) for i in range(0, lanes, 2)])
+    firsts = range(0, lanes, 2)
+    return _of_pairs([shuffle(node, node, (first, first + 1)) for first in firsts])
 
 
 def _of_pairs(pairs: Sequence[UOp]) -> Parts:
-    return Parts(tuple([lane(each, i) for each in pairs for i in range(2)]), tuple(pairs))
+    lanes = [lane(each, number) for each in pairs for number in range(2)]
+    return Parts(tuple(lanes), tuple(pairs))
 
 
 def _has_pairs(node: UOp) -> bool:
     return node.dtype.is_half and node.dtype.lanes % 2 == 0
 
 
-def _remade(node: UOp, operands: Sequence[UOp], lanes: int) -> UOp:
-    return UOp(node.op, node.dtype.scalar.vector(lanes), tuple(operands), node.attrs)
-
-
-def _chunk_lanes(lanes: int, access: UOp) -> int:
-    """How many lanes move at once: a power of two of at most 16 bytes, none of them missing."""
-    buffer = access.operands[0]
-    is_whole = access.attrs.valid == lanes and lanes & (lanes - 1) == 0
-    return min(lanes, MOVED_BYTES // buffer.dtype.itemsize) if is_whole else 1
-
-
-MOVED_BYTES = 16
+def _remade(node: UOp, operands: Sequence[Sequence[UOp]], lanes: int) -> list[UOp]:
+    """An op on each part of its operands."""
+    dtype = node.dtype.scalar.vector(lanes)
+    return [UOp(node.op, dtype, parts, node.attrs) for parts in zip(*operands, strict=True)]
 
 
 def _fresh_orders(linear: Linear) -> Iterator[int]:

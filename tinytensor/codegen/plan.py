@@ -47,8 +47,13 @@ PLANS = (
     Plan("loops", loops.facts, loops.lower, loops.describe),
 )
 CUDA_PLANS = (
-    Plan("contraction", cuda_contraction.facts, cuda_contraction.lower),
-    Plan("multiply-add", cuda_ffma.facts, cuda_ffma.lower),
+    Plan(
+        "contraction",
+        cuda_contraction.facts,
+        cuda_contraction.lower,
+        cuda_contraction.describe,
+    ),
+    Plan("multiply-add", cuda_ffma.facts, cuda_ffma.lower, cuda_ffma.describe),
     Plan("reduction", cuda_reduction.facts, cuda_folding.lower),
     Plan("turning", cuda_turning.facts, cuda_turning.lower),
     Plan("pointwise", cuda_pointwise.facts, cuda_pointwise.lower),

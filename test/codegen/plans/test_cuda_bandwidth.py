@@ -104,8 +104,9 @@ def test_a_flat_kernel_moves_16_bytes_a_thread():
     (linear,) = cuda_pointwise.lower(cuda_pointwise.facts(kernel, SM90A), SM90A)
 
     moved = [each for each in linear.statements if each.op in (Op.LOAD, Op.STORE)]
-    assert [each.operands[-1].dtype.lanes if each.op is Op.STORE else each.dtype.lanes
-            for each in moved] == [4, 4]
+    assert [
+        each.operands[-1].dtype.lanes if each.op is Op.STORE else each.dtype.lanes for each in moved
+    ] == [4, 4]
     assert linear.grid.blocks == (1024, 1, 1)
     assert not any(each.op is Op.IF for each in linear.statements)
 

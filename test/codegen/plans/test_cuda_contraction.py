@@ -4,18 +4,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from codegen.gpu_machine import TARGETS, cubin_of, frame_bytes, program_of, run_on_device
 from codegen.plans.plan_kernels import arrays_for, expected, load
 from codegen.plans.test_contraction import plain, relu, square
+from runtime.cuda.programs import needs_nvrtc
 
 from tinytensor.codegen.legalize_tiles import legalize_tiles
 from tinytensor.codegen.plans import cuda_contraction, cuda_ffma
-from tinytensor.codegen.plans.tiling_cuda import FmaTiling, MmaTiling
+from tinytensor.codegen.plans.tiling_cuda import (
+    FMA_TILINGS,
+    MMA_TILINGS,
+    FmaTiling,
+    MmaTiling,
+)
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops.interpret_blocks import run_blocks, run_launches
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast, index_const
 from tinytensor.ops.verify import verify_linear
+from tinytensor.runtime.device import Device
 from tinytensor.target import CPU_AVX512, SM80, SM90A
 
 MMA = MmaTiling("smallest", 32, 32, 16, 1, 1, stages=3)
@@ -27,6 +35,7 @@ SIZES = [(32, 32, 32), (33, 17, 18), (40, 72, 50), (7, 90, 5)]
 
 def mma_lowered(kernel, tiling=MMA, target=SM80):
     facts = cuda_contraction.facts(kernel, target)
+    assert facts is not None
     assert not isinstance(facts, str), facts
     (linear,) = cuda_contraction.lower(facts, target, tiling)
     return linear
@@ -279,8 +288,61 @@ def test_a_vector_is_declined_by_both():
     assert cuda_ffma.facts(plain(1, 8, 8), SM80) == reason
 
 
+def test_a_kernel_without_a_contraction_is_of_another_kind():
+    kernel = replace(plain(8, 8, 8), contraction=None)
+
+    assert cuda_contraction.facts(kernel, SM80) is None
+    assert cuda_ffma.facts(kernel, SM80) is None
+
+
+def test_a_plan_says_what_a_block_computes():
+    odd = cuda_contraction.facts(half(1001, 999, 1003), SM90A)
+    large = cuda_ffma.facts(plain(4096, 4096, 4096), SM90A)
+
+    assert cuda_contraction.describe(odd, SM90A) == (
+        "m16n8k16.f16, block 128 x 64 x 64 (tall), 4 stages, warps 2 x 2; 2 of 2 factors rewritten "
+        "in rows before."
+    )
+    assert cuda_ffma.describe(large, SM90A) == (
+        "block 128 x 128 x 16 (wide), 3 stages, 8 x 16 sums a thread."
+    )
+
+
 def test_an_empty_result_is_declined():
     assert cuda_ffma.facts(plain(0, 8, 8), SM80) == "the result is empty."
+
+
+# Compiled.
+@needs_nvrtc
+@pytest.mark.parametrize("target", TARGETS, ids=lambda each: each.name)
+@pytest.mark.parametrize("tiling", MMA_TILINGS, ids=lambda each: each.name)
+def test_matrix_instructions_need_no_stack(tiling, target):
+    program = program_of(mma_lowered(biased(1024, 1024, 768), tiling, target), target)
+
+    assert frame_bytes(cubin_of(program.source, target.name)) == 0
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("tiling", FMA_TILINGS, ids=lambda each: each.name)
+def test_sums_of_threads_need_no_stack(tiling):
+    program = program_of(fma_lowered(biased(1024, 1024, 768, dtypes.float32), tiling, SM90A), SM90A)
+
+    assert frame_bytes(cubin_of(program.source, SM90A.name)) == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sizes", [(1024, 1024, 768), (300, 200, 100), (129, 127, 65)])
+def test_the_device_gives_the_exact_sums(sizes):
+    """Integer-valued inputs, whose sums are exact in any order."""
+    kernel = half(*sizes, transposed_b=True)
+    arrays = arrays_for(kernel)
+    linear = mma_lowered(kernel, None, Device["CUDA"].target)
+
+    result = run_on_device(linear, arrays)[2]
+
+    m, n, k = sizes
+    a, b = (each.astype(np.float64) for each in arrays[:2])
+    np.testing.assert_array_equal(result.reshape(m, n), a.reshape(m, k) @ b.reshape(n, k).T)
 
 
 # Programs with one mistake must not pass.
@@ -304,6 +366,25 @@ def assert_rejected(linear, kernel, words):
         run_blocks(linear, arrays_for(kernel))
 
 
+def test_a_swizzle_on_one_side_alone_mixes_the_factors_up():
+    kernel = half(64, 32, 96)
+    arrays = arrays_for(kernel)
+
+    def read_unswizzled(node):
+        if node.op is not Op.TILE_MMA:
+            return node
+        accumulator, tile, *rest = node.operands
+        plain_tile = UOp(tile.op, tile.dtype, (), replace(tile.attrs, swizzle=False))
+        return node.replace((accumulator, plain_tile, *rest))
+
+    linear = mma_lowered(kernel, TWO_WARPS)
+    twin = rebuilt(linear, read_unswizzled)
+    results = [each.copy() for each in arrays]
+    run_blocks(legalize_tiles(twin, SM80), results)
+
+    assert (results[2] != expected(kernel, arrays)[2]).any()
+
+
 TWO_WARPS = MmaTiling("two warps", 64, 32, 16, 2, 1, stages=3)
 
 
@@ -317,7 +398,7 @@ def product_form(request):
 def test_a_missing_barrier_is_found(product_form):
     kernel, linear = product_form
 
-    assert_rejected(without(linear, Op.BARRIER, 0), kernel, "race|unfinished|flight")
+    assert_rejected(without(linear, Op.BARRIER, 0), kernel, "race|unfinished|flight|poison")
 
 
 def test_a_missing_wait_is_found(product_form):

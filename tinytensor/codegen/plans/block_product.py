@@ -12,7 +12,7 @@ from tinytensor.codegen.plans.block_raster import Raster, place_block
 from tinytensor.codegen.plans.flatten import FlatContraction, flatten
 from tinytensor.codegen.plans.tiling_cuda import BlockTiling, Work
 from tinytensor.dtype import DType
-from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.kernel import Contraction, Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import walk
 
@@ -40,11 +40,8 @@ class ProductFacts:
         return not (self.a.is_direct and self.b.is_direct)
 
 
-def why_no_product(kernel: Kernel) -> str | None:
-    """Say why no block can compute a kernel as a product, if none can."""
-    contraction = kernel.contraction
-    if contraction is None:
-        return "the kernel holds no contraction."
+def why_no_product(kernel: Kernel, contraction: Contraction) -> str | None:
+    """Say why no block can compute a kernel's contraction, if none can."""
     folds = [node for node in walk((kernel.sink,)) if node.op in (Op.REDUCE, Op.CONTRACT)]
     if len(folds) > 1:
         return f"the kernel folds {len(folds)} times; a block's tile holds one sum."

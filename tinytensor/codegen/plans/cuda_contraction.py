@@ -20,8 +20,8 @@ from tinytensor.codegen.plans.block_product import (
     why_no_product,
 )
 from tinytensor.codegen.plans.block_ring import run_ring
-from tinytensor.codegen.plans.pack_rows import read_rows, rows_of, write_rows
-from tinytensor.codegen.plans.tiling_cuda import MmaTiling, choose_mma_tiling
+from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, write_rows
+from tinytensor.codegen.plans.tiling_cuda import MmaTiling, choose_mma_tiling, describe_tiling
 from tinytensor.dtype import dtypes
 from tinytensor.ops import tile as tiles
 from tinytensor.ops.attrs import TileMmaAttrs
@@ -39,13 +39,12 @@ PACKED_PRODUCTS = 1 << 26
 MOST_PACKED_ELEMENTS = 1 << 30
 
 
-def facts(kernel: Kernel, target: Target) -> ProductFacts | str:
-    """Return what the plan needs to know, or why it does not take the kernel."""
-    reason = why_no_product(kernel)
-    if reason is not None:
-        return reason
-    assert kernel.contraction is not None, "a product holds a contraction"
-    node = kernel.contraction.node
+def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
+    """Return what the plan needs, or why it does not take it; None for a kernel of another kind."""
+    contraction = kernel.contraction
+    if contraction is None:
+        return None
+    node = contraction.node
     a, b = (each.dtype for each in node.operands[:2])
     if a is not b or a not in INSTRUCTIONS:
         return f"the factors are {a.name} and {b.name}; a matrix instruction takes two of a half."
@@ -53,7 +52,18 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str:
         return f"the sum is kept in {node.dtype.name}; matrix instructions on halves sum float32."
     if "mma" not in target.features:
         return f"{target.name} has no matrix instructions."
-    return read_facts(kernel, a)
+    return why_no_product(kernel, contraction) or read_facts(kernel, a)
+
+
+def describe(facts: ProductFacts, target: Target) -> str:
+    """Say how the kernel is cut into tiles."""
+    tiling = _choose_tiling(facts, target)
+    rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
+    before = f"; {rewritten} of 2 factors rewritten in rows before" if rewritten else ""
+    return (
+        f"{INSTRUCTIONS[facts.stored]}, {describe_tiling(tiling)}, warps {tiling.warps_m} x "
+        f"{tiling.warps_n}{before}."
+    )
 
 
 def lower(
@@ -65,44 +75,40 @@ def lower(
     Gives:  LINEAR form of a thread block with collective ops on tiles. In a large product a factor
             that cannot be copied as it lies is first written to scratch memory, by its own launch.
     """
-    packed = _pack_factors(facts) if _is_large(facts) else _Packed(facts)
-    if tiling is None:
-        tiling = choose_mma_tiling(facts.work, packed.facts.through_registers, target)
-    product = _Lowering(packed.facts, tiling).emit()
-    launches = (*packed.launches, product)
-    return tuple([replace(each, workspace_bytes=packed.scratch_bytes) for each in launches])
-
-
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """A product whose factors can be copied, the launches that write them, and their scratch."""
-
-    facts: ProductFacts
-    launches: tuple[Linear, ...] = ()
-    scratch_bytes: int = 0
-
-
-def _is_large(facts: ProductFacts) -> bool:
-    work = facts.work
-    return work.batch * work.m * work.n * facts.flat.k.extent >= PACKED_PRODUCTS
-
-
-def _pack_factors(facts: ProductFacts) -> _Packed:
-    """Write the factors not to be copied 16 bytes at a time, unless they take too much memory."""
-    kernel, flat = facts.kernel, facts.flat
+    kernel = facts.kernel
     scratch = Builder(kernel.name, kernel.params, kernel.index_dtype)
     factors, launches = [], []
     for operand in (facts.a, facts.b):
-        rows = rows_of(operand, flat.outer)
-        is_ready = operand.is_direct and operand.access == rows.access
-        if is_ready or rows.elements > MOST_PACKED_ELEMENTS:
+        rows = _rows(facts, operand)
+        if rows is None:
             factors.append(operand)
             continue
         region = scratch.workspace(facts.stored, rows.elements)
         launches.append(write_rows(rows, region, kernel))
         factors.append(read_rows(rows, region))
     ready = replace(facts, a=factors[0], b=factors[1])
-    return _Packed(ready, tuple(launches), scratch.finish().workspace_bytes)
+    launches.append(_Lowering(ready, tiling or _choose_tiling(facts, target)).emit())
+    scratch_bytes = scratch.finish().workspace_bytes
+    return tuple([replace(each, workspace_bytes=scratch_bytes) for each in launches])
+
+
+def _choose_tiling(facts: ProductFacts, target: Target) -> MmaTiling:
+    factors = (facts.a, facts.b)
+    computes = any(not each.is_direct and _rows(facts, each) is None for each in factors)
+    return choose_mma_tiling(facts.work, computes, target)
+
+
+def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
+    """Return the rows that a factor is first rewritten as; None if it is taken as it lies.
+
+    That is when it can be copied 16 bytes at a time, the product is small, or the rows are large.
+    """
+    work = facts.work
+    if work.batch * work.m * work.n * facts.flat.k.extent < PACKED_PRODUCTS:
+        return None
+    rows = rows_of(operand, facts.flat.outer)
+    is_ready = operand.is_direct and operand.access == rows.access
+    return None if is_ready or rows.elements > MOST_PACKED_ELEMENTS else rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +168,8 @@ class _Lowering:
 
         def address(stage: UOp, free: UOp, k: UOp) -> UOp:
             places = (free, k) if operand.inner is operand.k else (k, free)
-            return tiles.element_index(tile, stage, *places)
+            index: UOp = tiles.element_index(tile, stage, *places)
+            return index
 
         return _Factor(tile, GatheredSource(b, operand, window, tile, address, transposes=False))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tinytensor.codegen.builder import fma, lane, splat
 from tinytensor.codegen.plans.block_operand import (
+    COPY_BYTES,
     CopiedSource,
     GatheredSource,
     Operand,
@@ -20,7 +21,12 @@ from tinytensor.codegen.plans.block_product import (
 )
 from tinytensor.codegen.plans.block_raster import divided
 from tinytensor.codegen.plans.block_ring import run_ring
-from tinytensor.codegen.plans.tiling_cuda import WARP_THREADS, FmaTiling, choose_fma_tiling
+from tinytensor.codegen.plans.tiling_cuda import (
+    WARP_THREADS,
+    FmaTiling,
+    choose_fma_tiling,
+    describe_tiling,
+)
 from tinytensor.dtype import dtypes
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
@@ -31,16 +37,21 @@ WARP_ROWS, WARP_COLUMNS = 4, 8  # threads of a warp: a read of a row's elements 
 MOST_LANES = 4  # adjacent elements of a row or column that one thread sums
 
 
-def facts(kernel: Kernel, target: Target) -> ProductFacts | str:
-    """Return what the plan needs to know, or why it does not take the kernel."""
-    reason = why_no_product(kernel)
-    if reason is not None:
-        return reason
-    assert kernel.contraction is not None, "a product holds a contraction"
-    dtype = kernel.contraction.node.dtype
+def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
+    """Return what the plan needs, or why it does not take it; None for a kernel of another kind."""
+    contraction = kernel.contraction
+    if contraction is None:
+        return None
+    dtype = contraction.node.dtype
     if dtype.is_half or dtype is dtypes.bool:
         return f"the sum is kept in {dtype.name}; threads sum float32, float64 and integers."
-    return read_facts(kernel, dtype)
+    return why_no_product(kernel, contraction) or read_facts(kernel, dtype)
+
+
+def describe(facts: ProductFacts, target: Target) -> str:
+    """Say how the kernel is cut into tiles."""
+    tiling = choose_fma_tiling(facts.work, facts.through_registers, target)
+    return f"{describe_tiling(tiling)}, {tiling.rows} x {tiling.columns} sums a thread."
 
 
 def lower(
@@ -121,7 +132,8 @@ class _Lowering:
             return stage * stage_elements + k * pitch + free
 
         transposes = operand.inner is operand.k
-        kind = CopiedSource if operand.is_direct else GatheredSource
+        is_copied = operand.is_direct and itemsize in COPY_BYTES
+        kind = CopiedSource if is_copied else GatheredSource
         source = kind(b, operand, window, region, address, transposes)
         return _Panel(region, pitch, stage_elements, source)
 

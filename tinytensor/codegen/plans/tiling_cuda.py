@@ -157,6 +157,12 @@ FMA_TILINGS_THROUGH_REGISTERS = (
 MOST_SUM_REGISTERS = 128  # of 32 bits a thread
 
 
+def describe_tiling(tiling: MmaTiling | FmaTiling) -> str:
+    """Say what one block computes, and in how many stages."""
+    block = f"{tiling.block_m} x {tiling.block_n} x {tiling.block_k}"
+    return f"block {block} ({tiling.name}), {tiling.stages} stages"
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """The extents of a product and the bytes of what lies in shared memory."""
