@@ -13,7 +13,9 @@ from tinytensor.codegen.legalize_tiles import legalize_tiles
 from tinytensor.codegen.plans import cuda_contraction, cuda_ffma
 from tinytensor.codegen.plans.tiling_cuda import (
     FMA_TILINGS,
+    FMA_TILINGS_THROUGH_REGISTERS,
     MMA_TILINGS,
+    MMA_TILINGS_THROUGH_REGISTERS,
     FmaTiling,
     MmaTiling,
 )
@@ -326,6 +328,22 @@ def test_matrix_instructions_need_no_stack(tiling, target):
 @pytest.mark.parametrize("tiling", FMA_TILINGS, ids=lambda each: each.name)
 def test_sums_of_threads_need_no_stack(tiling):
     program = program_of(fma_lowered(biased(1024, 1024, 768, dtypes.float32), tiling, SM90A), SM90A)
+
+    assert frame_bytes(cubin_of(program.source, SM90A.name)) == 0
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("tiling", MMA_TILINGS_THROUGH_REGISTERS, ids=lambda each: each.name)
+def test_a_prologue_needs_no_stack_before_matrix_instructions(tiling):
+    program = program_of(mma_lowered(prologue(dtypes.bfloat16), tiling, SM90A), SM90A)
+
+    assert frame_bytes(cubin_of(program.source, SM90A.name)) == 0
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("tiling", FMA_TILINGS_THROUGH_REGISTERS, ids=lambda each: each.name)
+def test_a_prologue_needs_no_stack_before_sums_of_threads(tiling):
+    program = program_of(fma_lowered(prologue(dtypes.float32), tiling, SM90A), SM90A)
 
     assert frame_bytes(cubin_of(program.source, SM90A.name)) == 0
 

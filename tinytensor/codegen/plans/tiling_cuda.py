@@ -152,7 +152,8 @@ FMA_TILINGS = (
 FMA_TILINGS_THROUGH_REGISTERS = (
     FmaTiling("square through registers", 128, 128, 16, 8, 8, stages=2),
     FmaTiling("medium through registers", 64, 64, 16, 8, 4, stages=2),
-    FmaTiling("small through registers", 32, 32, 16, 4, 4, stages=2),
+    # 2 stages: the compiler aims at 64 registers and spills one (NVRTC 13, sm_90a).
+    FmaTiling("small through registers", 32, 32, 16, 4, 4, stages=3),
 )
 MOST_SUM_REGISTERS = 128  # of 32 bits a thread
 
