@@ -1,4 +1,4 @@
-"""Every kernel of the corpus compiles for both architectures, spills nothing, and computes right."""
+"""Every kernel of the corpus compiles for both architectures, without spills, and is right."""
 
 import re
 
@@ -7,6 +7,7 @@ import pytest
 from codegen.cuda_corpus import CASES, FAMILIES
 from codegen.plans.plan_kernels import small_integers
 from runtime.cuda.programs import needs_nvrtc, stack_program
+from tolerance import assert_close
 
 from tinytensor.codegen.lower import lower
 from tinytensor.ops.interpret import from_storage
@@ -17,7 +18,6 @@ from tinytensor.ops.uop import walk
 from tinytensor.runtime.cuda import nvrtc
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import SM80, SM90A
-from tolerance import assert_close
 
 TARGETS = (SM80, SM90A)
 MOST_KERNELS = 200

@@ -12,6 +12,7 @@ bindings = lazy_import("cuda.bindings.driver", None, "test")
 Result = bindings.CUresult
 OK = Result.CUDA_SUCCESS
 BLOCK_ALIGNMENT = 512
+NO_CONTEXT, OTHER_CONTEXT, PRIMARY_CONTEXT = 0, 0x7000, 0x1000
 PARAMETERS = {b"add": 2, b"turn": 2, b"pick": 2, b"twice": 3, b"backwards": 3, b"box": 3}
 
 
@@ -48,7 +49,8 @@ class FakeDriver:
         self.version = 13000
         self.memory_bytes = 1 << 30
         self.failures = {}
-        self.contexts = ["another library's"]
+        self.contexts = [OTHER_CONTEXT]  # of the thread, the current one last
+        self.context_changes = 0
         self.allocations = {}
         self.launches = []
         self.tensor_maps = []
@@ -96,9 +98,18 @@ class FakeDriver:
         return OK, numbers[attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_")]
 
     def cuDevicePrimaryCtxRetain(self, device):
-        return OK, "primary"
+        return OK, PRIMARY_CONTEXT
+
+    def cuCtxGetCurrent(self):
+        return OK, self.contexts[-1]
+
+    def cuCtxSetCurrent(self, context):
+        self.context_changes += 1
+        self.contexts[-1] = context
+        return (OK,)
 
     def cuCtxPushCurrent(self, context):
+        self.context_changes += 1
         self.contexts.append(context)
         return (OK,)
 

@@ -1,10 +1,17 @@
 """Claims about the CUDA device that need no GPU: what it asks a stand-in of the driver for."""
 
+import functools
 import multiprocessing
 
 import numpy as np
 import pytest
-from runtime.cuda.fake_driver import FakeDriver, Result
+from runtime.cuda.fake_driver import (
+    NO_CONTEXT,
+    OTHER_CONTEXT,
+    PRIMARY_CONTEXT,
+    FakeDriver,
+    Result,
+)
 from runtime.cuda.programs import (
     BOX_COLUMNS,
     BOX_ROWS,
@@ -215,11 +222,48 @@ def test_another_librarys_context_is_current_again(device, fake):
         fake.failures["cuStreamSynchronize"] = Result.CUDA_ERROR_UNKNOWN
         device.synchronize()
 
-    assert fake.contexts == ["another library's"]
+    assert fake.contexts == [OTHER_CONTEXT]
 
 
-def ask_in_child(device, answers):
-    for use in (device.synchronize, lambda: device.copy_in(device.allocate(1), b"x")):
+@pytest.mark.parametrize(
+    ("current", "afterwards", "changes"),
+    [
+        (OTHER_CONTEXT, OTHER_CONTEXT, 2),
+        (NO_CONTEXT, PRIMARY_CONTEXT, 1),
+        (PRIMARY_CONTEXT, PRIMARY_CONTEXT, 0),
+    ],
+)
+def test_a_launch_changes_the_context_only_where_it_must(
+    device, fake, current, afterwards, changes
+):
+    executable = device.compile([add_program(1)])[0]
+    buffers = [device.allocate(64) for _ in range(2)]
+    fake.contexts, fake.context_changes = [current], 0
+
+    device.run(executable, buffers)
+    device.run(executable, buffers)
+
+    assert fake.contexts == [afterwards]
+    assert fake.context_changes == changes
+    assert len(fake.launches) == 2
+
+
+def test_a_launch_leaves_another_librarys_context_after_an_error(device, fake):
+    executable = device.compile([add_program(1)])[0]
+    (launch,) = executable.launches
+    buffers = [device.allocate(64) for _ in range(2)]
+    fake.failures["cuLaunchKernel"] = Result.CUDA_ERROR_INVALID_VALUE
+    object.__setattr__(launch, "start", fake.cuLaunchKernel)
+
+    with pytest.raises(DeviceError, match="the launch of add failed: CUDA_ERROR_INVALID_VALUE"):
+        device.run(executable, buffers)
+
+    assert fake.contexts == [OTHER_CONTEXT]
+
+
+def ask_in_child(device, executable, answers):
+    start = functools.partial(device.run, executable, [device.allocate(64), device.allocate(64)])
+    for use in (device.synchronize, start):
         try:
             use()
             answers.put("no error")
@@ -227,10 +271,12 @@ def ask_in_child(device, answers):
             answers.put(str(error))
 
 
-def test_a_forked_process_is_told_to_spawn(device):
+def test_a_forked_process_is_told_to_spawn(device, fake):
+    executable = device.compile([add_program(1)])[0]
+    fake.contexts = [NO_CONTEXT]
     fork = multiprocessing.get_context("fork")
     answers = fork.SimpleQueue()
-    child = fork.Process(target=ask_in_child, args=(device, answers))
+    child = fork.Process(target=ask_in_child, args=(device, executable, answers))
 
     child.start()
     child.join(60)

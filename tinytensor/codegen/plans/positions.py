@@ -20,10 +20,12 @@ def find_positions_by_value(kernel: Kernel) -> Kernel:
     and position, for rows of 8192 fp32 (H200).
     """
     nodes = walk((kernel.sink,))
-    number = 1 + max([node.attrs.number for node in nodes if node.op is Op.RANGE], default=0)
+    numbers = [node.attrs.number for node in nodes if node.op is Op.RANGE]
+    number = 1 + max(numbers, default=0)
     replaced: dict[UOp, UOp] = {}
     for node in nodes:
-        rebuilt = node.replace(tuple([replaced[each] for each in node.operands]))
+        operands = tuple([replaced[each] for each in node.operands])
+        rebuilt = node.replace(operands)
         if node.op is Op.REDUCE and node.attrs.combine in EXTREMES:
             rebuilt = _first_position(rebuilt, number)
             number += 1
@@ -34,13 +36,15 @@ def find_positions_by_value(kernel: Kernel) -> Kernel:
 def _first_position(node: UOp, number: int) -> UOp:
     element, range_ = node.operands
     extreme = EXTREMES[node.attrs.combine]
-    best = UOp(Op.REDUCE, element.dtype, (element, range_), ReduceAttrs(extreme))
+    attrs = ReduceAttrs(extreme)
+    best = UOp(Op.REDUCE, element.dtype, (element, range_), attrs)
     again = make_range(number, range_.extent)
     same = substitute(element, {range_: again})
     hit = compare(Op.EQ, same, best)
     if element.dtype.is_float:
         hit = hit | compare(Op.NE, same, same)  # a NaN wins every extreme
     dtype = dtypes.int32 if range_.extent < 2**31 else dtypes.int64
-    position = where(hit, cast(again, dtype), const(dtype, int(dtype.max)))
+    beyond = const(dtype, int(dtype.max))
+    position = where(hit, cast(again, dtype), beyond)
     first = UOp(Op.REDUCE, dtype, (position, again), ReduceAttrs(Combine.MIN))
     return cast(first, node.dtype)

@@ -42,13 +42,16 @@ class Spread:
     def places(self, b: Builder, number: UOp) -> dict[UOp, UOp]:
         """Return each range's value (the last one's at lane 0) of a number below `count`."""
         places: dict[UOp, UOp] = {}
+        lanes = self.lanes
         for at in reversed(range(len(self.ranges))):
             each = self.ranges[at]
-            is_last = at == len(self.ranges) - 1
-            extent = -(-each.extent // self.lanes) if is_last else each.extent
-            value = remainder(number, extent) if at > 0 else number
-            number = quotient(number, extent) if at > 0 else number
-            places[each] = scaled(value, self.lanes) if is_last else value
+            extent = -(-each.extent // lanes)
+            value = number
+            if at > 0:
+                value = remainder(number, extent)
+                number = quotient(number, extent)
+            places[each] = scaled(value, lanes)
+            lanes = 1
         return places
 
 
@@ -80,16 +83,22 @@ def choose_last(accesses: Sequence[UOp], ranges: Sequence[UOp]) -> UOp:
 
 def most_lanes(roots: Sequence[UOp], range_: UOp, target: Target) -> int:
     """Return how many values of a range make the widest access one whole vector."""
-    moving = [each for each in accesses_of(roots) if stride_of(each.operands[1], range_) != 0]
-    widest = max([each.operands[0].dtype.itemsize for each in moving], default=target.vector_bytes)
-    return target.lanes(widest)
+    accesses = accesses_of(roots)
+    moving = [each for each in accesses if stride_of(each.operands[1], range_) != 0]
+    sizes = [each.operands[0].dtype.itemsize for each in moving]
+    return target.lanes(max(sizes, default=target.vector_bytes))
 
 
 def takes_lanes(roots: Sequence[UOp], range_: UOp, lanes: int) -> bool:
     """Whether vectors along a range serve: something is adjacent, and all that is is aligned."""
-    accesses = accesses_of(roots)
-    adjacent = [each for each in accesses if stride_of(each.operands[1], range_) in (1, -1)]
-    return bool(adjacent) and all(aligned_stride(each, range_, lanes) for each in adjacent)
+    adjacent = [each for each in accesses_of(roots) if is_adjacent(each, range_)]
+    aligned = [each for each in adjacent if aligned_stride(each, range_, lanes)]
+    return bool(adjacent) and len(aligned) == len(adjacent)
+
+
+def is_adjacent(access: UOp, range_: UOp) -> bool:
+    """Whether an access takes the next or the last element at the next value of a range."""
+    return stride_of(access.operands[1], range_) in (1, -1)
 
 
 def index_dtype_for(kernel: Kernel, numbers: int) -> DType:

@@ -59,7 +59,6 @@ class CudaDevice(DeviceBase[CudaExecutable]):
             self.stream = driver.call("cuStreamCreate", BLOCKING_STREAM)
         memory = CudaMemory(driver, self.context, self.stream)
         self.allocator = CachingAllocator(self, memory)
-        self._launch = driver.api.cuLaunchKernel
         self._executables: dict[Program, CudaExecutable] = {}
         self._binaries: dict[str, Binary] = {}
         self._events: list[Handle] = []
@@ -87,12 +86,19 @@ class CudaDevice(DeviceBase[CudaExecutable]):
     def run(self, work: CudaExecutable, buffers: Sequence[Buffer]) -> None:
         """Start an executable's launches on buffers, in the order of its params."""
         addresses = [buffer.address for buffer in buffers]
-        with self.context, self._launch_lock:
+        if self.context.is_current():
+            self._start(work, addresses)
+        else:
+            with self.context:
+                self._start(work, addresses)
+
+    def _start(self, work: CudaExecutable, addresses: list[int]) -> None:
+        with self._launch_lock:
             if work.workspace_bytes:
                 addresses.append(self._workspace_address(work.workspace_bytes))
             work.place(self.driver, addresses)
             for launch in work.launches:
-                status = self._launch(*launch.arguments)[0]
+                status = launch.start()[0]
                 if status:
                     self.driver.check(f"the launch of {launch.entry}", status)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tinytensor.ops.program import LaunchShape, Program
@@ -32,14 +32,14 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class PreparedLaunch:
-    """One entry's launch: `arguments` of cuLaunchKernel, and the slots its tensor maps go to.
+    """One entry's launch: `start` calls cuLaunchKernel; `pointers` also has its tensor maps' slots.
 
-    The last arguments hold the address of `pointers`, which point to the parameters' values.
+    What `start` is bound to holds the address of `pointers`, which point to the parameters' values.
     Units: `local_bytes` of one thread's stack frame and spilled registers.
     """
 
     entry: str
-    arguments: tuple[Handle, ...]
+    start: Callable[[], tuple[Handle]]
     pointers: ctypes.Array[ctypes.c_void_p]
     tensor_maps: tuple[UOp, ...]
     first_map: int
@@ -108,7 +108,7 @@ def prepare_launch(
     tail = (shape.shared_bytes, stream, ctypes.addressof(pointers), 0)
     return PreparedLaunch(
         entry=shape.entry,
-        arguments=(function, *shape.grid, *block, *tail),
+        start=functools.partial(driver.api.cuLaunchKernel, function, *shape.grid, *block, *tail),
         pointers=pointers,
         tensor_maps=shape.tensor_maps,
         first_map=count,
