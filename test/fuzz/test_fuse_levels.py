@@ -18,8 +18,8 @@ def program_of(seed, device):
     return program, [(each.uop, leaf_values(each)) for each in program.outputs]
 
 
-def results(seed, fuse, device):
-    with config(fuse=fuse):
+def results(seed, fuse, device, stress=0):
+    with config(fuse=fuse, stress=stress):
         first, *rest = Program(seed, device).outputs
         first.realize(*rest)
         return [output.numpy() for output in (first, *rest)]
@@ -31,6 +31,8 @@ def check(seed):
     for fuse in (0, 1, 2):
         for a, b in zip(fused, results(seed, fuse, "CPU"), strict=True):
             np.testing.assert_array_equal(a, b, err_msg=f"seed {seed}, TT_FUSE={fuse}")
+    for a, b in zip(fused, results(seed, 3, "CPU", stress=1), strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=f"seed {seed}, TT_STRESS=1")
     interpreted = results(seed, 3, "PYTHON")
     for a, b, (root, arrays) in zip(fused, interpreted, expressions, strict=True):
         assert a.dtype == b.dtype
