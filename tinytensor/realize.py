@@ -109,11 +109,6 @@ def to_host(leaf: UOp) -> npt.NDArray[Any]:
     return array
 
 
-def storage_of(leaf: UOp) -> Buffer:
-    """Return the memory of a BUFFER leaf."""
-    return _STORAGE[leaf]
-
-
 def realize(roots: Sequence[Root]) -> list[UOp]:
     """Compute all values as one schedule per device; return BUFFER leaves of the same shapes.
 
@@ -238,7 +233,8 @@ def _schedule(
     compiled = _compile(kernels, device)
     if steps and report.wants_schedule():
         plans = [each.lowered.decisions if each.lowered else () for each in compiled]
-        report.show_schedule(roots, kernels, plans, ready_before)
+        planned = zip(kernels, plans, ready_before, strict=True)
+        report.show_schedule(roots, [report.Planned(*each) for each in planned])
         for each in compiled:
             _show_code(each, device)
     numbers = {node: number for number, node in enumerate(order)}

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from fuzz.random_graphs import Program
-
 from schedule.reading import leaf_values
 from tolerance import assert_close
 
