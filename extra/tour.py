@@ -13,10 +13,9 @@ from collections.abc import Callable
 
 from tinytensor import Tensor, dtypes
 from tinytensor.codegen.lower import Lowered, lower
-from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp
-from tinytensor.report import schedule_lines
+from tinytensor.report import Planned, schedule_lines
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import CPU_AVX512
 
@@ -40,8 +39,11 @@ class Tour:
             schedule([root], CPU_AVX512, OPTIONS)[0].call.kernel for root in (self.root, second)
         )
         self.lowered: Lowered = lower(self.kernel, CPU_AVX512)
-        self.kernels: list[Kernel] = [self.kernel, other]
-        self.plans = [self.lowered.decisions, lower(other, CPU_AVX512).decisions]
+        plans = [self.lowered.decisions, lower(other, CPU_AVX512).decisions]
+        self.planned = [
+            Planned(kernel, plan, was_compiled=False)
+            for kernel, plan in zip((self.kernel, other), plans, strict=True)
+        ]
 
     def tensor(self) -> str:
         """The TENSOR form: what is computed."""
@@ -49,11 +51,11 @@ class Tour:
 
     def decisions(self) -> str:
         """The schedule: which kernels, and why."""
-        return "\n".join(schedule_lines([self.kernel], [self.lowered.decisions], [False]))
+        return "\n".join(schedule_lines(self.planned[:1]))
 
     def debug(self) -> str:
         """The schedule of both lines computed together."""
-        return "\n".join(schedule_lines(self.kernels, self.plans, [False, False]))
+        return "\n".join(schedule_lines(self.planned))
 
     def indexed(self) -> str:
         """The INDEXED form: which element is computed from which."""

@@ -12,8 +12,7 @@ from meta.tree import ROOT
 from tinytensor import Tensor, selfcheck
 from tinytensor.__main__ import main
 from tinytensor.errors import CompileError
-from tinytensor.ops.kernel import Decision
-from tinytensor.report import capture, schedule_lines
+from tinytensor.report import capture
 
 QUICK = ["--quick", "--device", "PYTHON"]
 
@@ -121,8 +120,6 @@ def test_a_capture_holds_the_kernels_scheduled_inside_it():
 
     assert len(kernels) == 1
     assert isinstance(kernels[0].kernel.decisions, tuple)
-    plan = [Decision("plan", "x", "a reason.")]
-    assert schedule_lines([kernels[0].kernel], [plan], [True])[-1] == "  plan      x: a reason."
 
 
 def test_the_time_is_that_of_the_warm_runs(monkeypatch):

@@ -95,11 +95,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         f"{count}, {times}, {verdict.gflops:.1f} GFLOP/s",
         f"as float64           {near}: largest error {verdict.error:.2g} of the bound",
         f"roundings as written {kept}: {verdict.broken} of {verdict.elements} elements differ",
-        *schedule_lines(
-            [each.kernel for each in kernels],
-            [each.plan for each in kernels],
-            [each.was_compiled for each in kernels],
-        ),
+        *schedule_lines(kernels),
     ]
 
 

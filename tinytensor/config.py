@@ -68,8 +68,8 @@ SETTINGS = (
         "fuse",
         3,
         range(4),
-        "What may share a kernel: 0 nothing, 1 elementwise work, 2 also row kernels and several "
-        "outputs, 3 also cascades.",
+        "What may share a kernel: 0 nothing, 1 elementwise work before and after a sum; 2 and 3 "
+        "are kept for row kernels and cascades and do what 1 does.",
     ),
     Setting("TT_VERIFY", "verify", False, SWITCH, "Check every form of a graph after every pass."),
     Setting(

@@ -33,18 +33,22 @@ def make_program(kernel: Kernel, target: Target, is_shown: bool) -> Made:
     store = open_cache()
     key = _key_of(kernel, target)
     record = None if is_shown else store.get_text(key)
-    if record is not None:
-        return Made(_read(record), None)
+    known = None if record is None else _read(record)
+    if known is not None:
+        return Made(known, None)
     lower = lazy_import("tinytensor.codegen.lower", None, "realize").lower
     lowered: Lowered = lower(kernel, target)
     store.put_text(key, json.dumps(asdict(lowered.program)))
     return Made(lowered.program, lowered)
 
 
-def _read(record: str) -> Program:
-    fields = json.loads(record)
-    fields["libraries"] = tuple(fields["libraries"])
-    return Program(**fields)
+def _read(record: str) -> Program | None:
+    """Return the program that a record holds; None if it holds something else."""
+    try:
+        fields = json.loads(record)
+        return Program(**{**fields, "libraries": tuple(fields["libraries"])})
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _key_of(kernel: Kernel, target: Target) -> str:

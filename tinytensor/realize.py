@@ -73,7 +73,7 @@ Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: 
 # Memory of BUFFER leaves, and the leaf that holds an expression's value while somebody keeps it.
 _STORAGE: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
 _COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
-_COMPILED: OrderedDict[tuple[UOp, str], Compiled] = OrderedDict()
+_COMPILED: OrderedDict[tuple[UOp, str, bool], Compiled] = OrderedDict()
 _SCHEDULES: OrderedDict[tuple[Structure, str, Options], tuple[Launch, ...]] = OrderedDict()
 _LOCK = ForkSafeLock()
 
@@ -107,11 +107,6 @@ def to_host(leaf: UOp) -> npt.NDArray[Any]:
     if array.size:
         Device[leaf.attrs.device].copy_out(_STORAGE[leaf], array.reshape(-1))
     return array
-
-
-def storage_of(leaf: UOp) -> Buffer:
-    """Return the memory of a BUFFER leaf."""
-    return _STORAGE[leaf]
 
 
 def realize(roots: Sequence[Root]) -> list[UOp]:
@@ -232,13 +227,14 @@ def _structure_of(order: Sequence[UOp], roots: Sequence[UOp]) -> Structure:
 def _schedule(
     order: Sequence[UOp], roots: Sequence[UOp], device: AnyDevice, options: Options
 ) -> tuple[Launch, ...]:
-    steps = schedule(roots, device.target, options) if roots else []
+    steps = schedule(roots, _target_of(device), options) if roots else []
     kernels = [step.call.kernel for step in steps]
-    ready_before = [(kernel.sink, device.name) in _COMPILED for kernel in kernels]
+    ready_before = [_key_of(kernel, device) in _COMPILED for kernel in kernels]
     compiled = _compile(kernels, device)
     if steps and report.wants_schedule():
         plans = [each.lowered.decisions if each.lowered else () for each in compiled]
-        report.show_schedule(roots, kernels, plans, ready_before)
+        planned = zip(kernels, plans, ready_before, strict=True)
+        report.show_schedule(roots, [report.Planned(*each) for each in planned])
         for each in compiled:
             _show_code(each, device)
     numbers = {node: number for number, node in enumerate(order)}
@@ -297,7 +293,7 @@ def _run(
 
 def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     """Make kernels ready; those with the same canonical sink are lowered once, ever."""
-    keys = [(kernel.sink, device.name) for kernel in kernels]
+    keys = [_key_of(kernel, device) for kernel in kernels]
     ready = {key: _COMPILED[key] for key in keys if key in _COMPILED and _tells(_COMPILED[key])}
     missing = {key: each for key, each in zip(keys, kernels, strict=True) if key not in ready}
     for key, made in zip(missing, _lower_all(list(missing.values()), device), strict=True):
@@ -307,6 +303,15 @@ def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     return [ready[key] for key in keys]
 
 
+def _key_of(kernel: Kernel, device: AnyDevice) -> tuple[UOp, str, bool]:
+    return (kernel.sink, device.name, config.stress)
+
+
+def _target_of(device: AnyDevice) -> Target:
+    """Return what the compiler plans for: under TT_STRESS a machine that is small everywhere."""
+    return device.target.stressed() if config.stress else device.target
+
+
 def _tells(compiled: Compiled) -> bool:
     """Whether a kernel made before has kept all that somebody wants to see of it."""
     runs_itself = compiled.work is compiled.kernel
@@ -314,7 +319,7 @@ def _tells(compiled: Compiled) -> bool:
 
 
 def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
-    target: Target = device.target
+    target = _target_of(device)
     if target.kind == "python" or not kernels:
         return [Compiled(kernel, None, kernel) for kernel in kernels]
     is_shown = report.wants_schedule()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tinytensor.config import config
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp, walk
 
@@ -58,28 +59,24 @@ def wants_schedule() -> bool:
 def work_of(kernel: Kernel) -> Work:
     """Count a kernel's operations and the bytes of the buffers it touches.
 
-    A multiply-add of a contraction counts as two operations, an elementwise op on each element as
-    one; ops inside a fold run once per folded element.
+    An op runs once for each value of the ranges it varies over or folds; a multiply-add of a
+    contraction counts as two operations.
     """
-    space = math.prod(each.extent for each in kernel.ranges)
-    flops = sum(_flops(node) for node in walk((kernel.sink,)))
+    nodes = walk((kernel.sink,))
+    varies = dependencies(nodes)
+    flops = 0
+    for node in nodes:
+        ranges = (*varies[node], *folded_ranges(node))
+        flops += _operations(node) * math.prod(each.extent for each in ranges)
     moved = sum(param.elements * param.dtype.itemsize for param in kernel.params)
-    return Work(flops * space, moved)
+    return Work(flops, moved)
 
 
-def _flops(node: UOp) -> int:
-    if node.op is Op.CONTRACT:
-        return 2 * math.prod(each.extent for each in node.operands[2:])
-    if node.op is Op.REDUCE:
-        extent = math.prod(each.extent for each in node.operands[1:])
-        inside = walk((node.operands[0],))
-        return extent * (1 + sum(1 for each in inside if _is_arithmetic(each)))
-    return 1 if _is_arithmetic(node) else 0
-
-
-def _is_arithmetic(node: UOp) -> bool:
-    is_value = node.dtype.is_float and node.op in ELEMENTWISE
-    return is_value and node.op not in (Op.CAST, Op.BITCAST, Op.WHERE)
+def _operations(node: UOp) -> int:
+    if node.op in (Op.CONTRACT, Op.REDUCE):
+        return 2 if node.op is Op.CONTRACT else 1
+    is_arithmetic = node.dtype.is_float and node.op in ELEMENTWISE
+    return 1 if is_arithmetic and node.op not in (Op.CAST, Op.BITCAST, Op.WHERE) else 0
 
 
 def launch_line(kernel: Kernel, device: str, time_us: float) -> str:
@@ -97,17 +94,18 @@ def print_launch(kernel: Kernel, device: str, time_us: float) -> None:
     _print(launch_line(kernel, device, time_us))
 
 
-def schedule_lines(
-    kernels: Sequence[Kernel], plans: Sequence[Sequence[Decision]], cached: Sequence[bool]
-) -> list[str]:
+def schedule_lines(planned: Sequence[Planned]) -> list[str]:
     """Return DEBUG=2's lines: each kernel, its buffers, and the reason for every decision."""
     lines: list[str] = []
-    for number, kernel in enumerate(kernels):
-        made = "compiled before" if cached[number] else "compiled now"
+    for number, each in enumerate(planned, start=1):
+        kernel = each.kernel
+        made = "compiled before" if each.was_compiled else "compiled now"
         moved = work_of(kernel).bytes_moved
-        head = f"kernel {number + 1}/{len(kernels)}  {kernel.name}"
-        lines.append(f"{head}  {len(kernel.params)} buffers, {_size(moved)}, {made}")
-        decisions = _merged((*kernel.decisions, *plans[number]))
+        head = f"kernel {number}/{len(planned)}  {kernel.name}"
+        count = len(kernel.params)
+        buffers = "1 buffer" if count == 1 else f"{count} buffers"
+        lines.append(f"{head}  {buffers}, {_size(moved)}, {made}")
+        decisions = _merged((*kernel.decisions, *each.plan))
         lines.extend(f"  {each.kind:9} {each.subject}: {each.reason}" for each in decisions)
     return lines
 
@@ -137,24 +135,18 @@ def _size(count: int) -> str:
     return f"{count / 1e9:.1f} GB"
 
 
-def show_schedule(
-    roots: Sequence[UOp],
-    kernels: Sequence[Kernel],
-    plans: Sequence[Sequence[Decision]],
-    cached: Sequence[bool],
-) -> None:
+def show_schedule(roots: Sequence[UOp], planned: Sequence[Planned]) -> None:
     """Give a schedule to the captures; print it (DEBUG=2) and its two graph forms (DEBUG=3)."""
-    planned = [Planned(*each) for each in zip(kernels, plans, cached, strict=True)]
     for found in _CAPTURES:
         found.extend(planned)
     if config.debug < 2:
         return
     if config.debug >= 3:
         _print("--- TENSOR\n" + show(roots))
-    _print("\n".join(schedule_lines(kernels, plans, cached)))
+    _print("\n".join(schedule_lines(planned)))
     if config.debug >= 3:
-        for kernel in kernels:
-            _print(f"--- INDEXED {kernel.name}\n{show(kernel)}")
+        for each in planned:
+            _print(f"--- INDEXED {each.kernel.name}\n{show(each.kernel)}")
 
 
 def print_code(lowered: Lowered, machine_code: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -41,6 +41,14 @@ class Target:
         8
         """
         return max(1, self.vector_bytes // itemsize)
+
+    def stressed(self) -> Target:
+        """Return this machine with narrow vectors, little cache and small kernels.
+
+        Edges, tails and splits are then met by small inputs.
+        """
+        narrow = min(self.vector_bytes, 16)
+        return replace(self, vector_bytes=narrow, l2_bytes=16 << 10, max_kernel_ops=16)
 
 
 # One core, from cache-exceeding elementwise kernels and register-tiled products on AMD Zen 4 and 5.

@@ -27,7 +27,7 @@ Call = Callable[[], Array]
 
 
 class Engine(ABC):
-    """Something that computes with arrays, and the functions it offers."""
+    """Something that computes with arrays; its functions go by PyTorch's names unless replaced."""
 
     name: str
     version: str
@@ -44,17 +44,17 @@ class Engine(ABC):
         """Copy a result to NumPy."""
         return np.asarray(result)
 
-    @abstractmethod
     def relu(self, x: Array) -> Array:
         """Return max(x, 0)."""
+        return x.relu()
 
-    @abstractmethod
     def row_mean(self, x: Array) -> Array:
         """Return the mean of each row, as a column."""
+        return x.mean(1, keepdim=True)
 
-    @abstractmethod
     def softmax(self, x: Array) -> Array:
         """Return exp(x) divided by its sum, row by row."""
+        return x.softmax(1)
 
     def matmul(self, a: Array, b: Array) -> Array:
         """Return the matrix product, of halves with the sum in float32."""
@@ -90,18 +90,6 @@ class TinyTensor(Engine):
     def fetch(self, result: Array) -> HostArray:
         """Copy a Tensor's values."""
         return np.asarray(result.numpy())
-
-    def relu(self, x: Array) -> Array:
-        """Call Tensor.relu."""
-        return x.relu()
-
-    def row_mean(self, x: Array) -> Array:
-        """Call Tensor.mean."""
-        return x.mean(1, keepdim=True)
-
-    def softmax(self, x: Array) -> Array:
-        """Call Tensor.softmax."""
-        return x.softmax(1)
 
 
 class NumPy(Engine):
@@ -151,18 +139,6 @@ class Torch(Engine):
     def hold(self, array: HostArray) -> Array:
         """Make a tensor."""
         return self.torch.from_numpy(array)
-
-    def relu(self, x: Array) -> Array:
-        """Call Tensor.relu."""
-        return x.relu()
-
-    def row_mean(self, x: Array) -> Array:
-        """Call Tensor.mean."""
-        return x.mean(1, keepdim=True)
-
-    def softmax(self, x: Array) -> Array:
-        """Call Tensor.softmax."""
-        return x.softmax(1)
 
     def layer_norm(self, x: Array) -> Array:
         """Call torch.layer_norm."""

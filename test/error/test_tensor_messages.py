@@ -1,6 +1,7 @@
 """Mistakes with tensors are refused at the door, in one sentence with the values."""
 
 import math
+import operator
 
 import numpy as np
 import pytest
@@ -102,6 +103,14 @@ SHAPE_MISTAKES = [
         "cat: a 0-d tensor has no axis to join: shape (); ndim must be 1 or more. Use stack.",
     ),
     (
+        lambda: Tensor.cat([zeros(1), zeros()]),
+        "cat: shapes differ beyond axis 0: (1,) and (); all other axes must be equal.",
+    ),
+    (
+        lambda: Tensor.cat([zeros(2, 3), zeros(2)], dim=1),
+        "cat: shapes differ beyond axis 1: (2, 3) and (2,); all other axes must be equal.",
+    ),
+    (
         lambda: Tensor.cat([zeros(2, 3), zeros(2, 4)]),
         "cat: shapes differ beyond axis 0: (2, 3) and (2, 4); all other axes must be equal.",
     ),
@@ -154,6 +163,11 @@ SHAPE_MISTAKES = [
 ]
 
 DTYPE_MISTAKES = [
+    (
+        lambda: zeros(1) + 10**400,
+        f"add: the value does not fit the dtype: {10**400} in int64; "
+        f"it must be in {-(2**63)} .. {2**63 - 1}.",
+    ),
     (
         lambda: Tensor("text"),
         "tensor: cannot be made from this: str; "
@@ -312,6 +326,11 @@ OTHER_MISTAKES = [
         ValueError,
         lambda: zeros(2).pad((1, 1), mode="reflect"),
         "pad: no such mode: 'reflect'; it must be 'constant'.",
+    ),
+    (
+        TypeError,
+        lambda: operator.index(zeros(2)),
+        "index: not an integer of 0-d: float32 (2,); it must be one integer.",
     ),
     (
         DeviceError,

@@ -17,8 +17,8 @@ def program_of(seed):
     return program, [(each.uop, leaf_values(each)) for each in program.outputs]
 
 
-def results(seed, fuse, device=None):
-    with config(fuse=fuse):
+def results(seed, fuse, device=None, stress=0):
+    with config(fuse=fuse, stress=stress):
         first, *rest = Program(seed, device).outputs
         first.realize(*rest)
         return [output.numpy() for output in (first, *rest)]
@@ -29,6 +29,8 @@ def check(seed):
     for fuse in (0, 1, 2):
         for a, b in zip(fused, results(seed, fuse), strict=True):
             np.testing.assert_array_equal(a, b, err_msg=f"seed {seed}, TT_FUSE={fuse}")
+    for a, b in zip(fused, results(seed, 3, stress=1), strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=f"seed {seed}, TT_STRESS=1")
     check_with_python(seed, fused)
 
 

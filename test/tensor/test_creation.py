@@ -84,6 +84,11 @@ def test_filled_tensors_hold_their_value():
     assert_bits(Tensor.full((), 5), np.array(5))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_integer_beyond_all_floats_is_infinite(sign):
+    assert Tensor(sign * 10**400, dtype=dtypes.float32).item() == sign * np.inf
+
+
 def test_like_tensors_take_shape_dtype_and_device():
     model = Tensor(np.zeros((2, 1), np.float16), device="PYTHON")
 

@@ -139,6 +139,12 @@ def test_empty_folds_give_the_identity():
     assert x.max(1).indices.shape == (0,)
 
 
+def test_a_dim_may_be_any_integer_object():
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+
+    assert x.sum(np.int64(1)).tolist() == x.sum((np.int64(1),)).tolist() == [3.0, 7.0]
+
+
 def test_0d_tensors_fold_as_one_element():
     x = Tensor(3.0)
 

@@ -218,16 +218,6 @@ def substitute_all(roots: tuple[UOp, ...], replacements: dict[UOp, UOp]) -> tupl
     return tuple(mapped[root] for root in roots)
 
 
-def users_of(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
-    """Return, for each node, who reads it; a node that reads it twice counts once."""
-    users: dict[UOp, list[UOp]] = {}
-    for node in nodes:
-        users.setdefault(node, [])
-        for each in dict.fromkeys(node.operands):
-            users.setdefault(each, []).append(node)
-    return users
-
-
 def require(claim: bool, node: UOp, sentence: str) -> None:
     """Raise InternalError naming the node when an invariant of the compiler does not hold."""
     if not claim:

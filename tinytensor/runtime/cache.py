@@ -93,7 +93,10 @@ class DiskCache:
     def get_text(self, key: str) -> str | None:
         """Return a text record; None if there is none, or if it is broken."""
         payload = self.get(f"{key}.txt")
-        return None if payload is None else payload.decode()
+        try:
+            return None if payload is None else payload.decode()
+        except UnicodeDecodeError:
+            return None
 
     def put_text(self, key: str, text: str) -> None:
         """Write a text record."""

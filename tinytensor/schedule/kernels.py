@@ -8,17 +8,19 @@ Placed: after `materialize`, which says where reading ends; before `order`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import ParamAttrs
 from tinytensor.ops.bounds import bounds_of
-from tinytensor.ops.kernel import Decision, Kernel, Param
+from tinytensor.ops.kernel import Contraction, Decision, Kernel, Param
 from tinytensor.ops.op import VIEWS, Op
+from tinytensor.ops.ranges import folded_ranges
 from tinytensor.ops.simplify import simplify
 from tinytensor.ops.uop import UOp, substitute, walk
-from tinytensor.schedule.contraction import Product, contract, facts_of, recognize
+from tinytensor.schedule.contraction import facts_of, path_to_product, recognize
 from tinytensor.schedule.describe import short_dtype
 from tinytensor.schedule.lower_views import Index, Lowering, Point, flatten
 from tinytensor.schedule.region import Region
@@ -33,14 +35,18 @@ class KernelCall:
 
 
 class Numbering(dict[UOp, UOp]):
-    """Numbers the stored nodes a kernel touches as PARAMs, in the order of their first visit."""
+    """Numbers the stored nodes a kernel touches as PARAMs, in the order of their first visit.
 
-    def __init__(self, stored: Iterable[UOp]) -> None:
+    `computed` nodes are stored somewhere too, but this kernel computes them itself.
+    """
+
+    def __init__(self, stored: AbstractSet[UOp], computed: AbstractSet[UOp] = frozenset()) -> None:
         super().__init__()
-        self._stored = set(stored)
+        self._stored = stored
+        self._computed = computed
 
     def __contains__(self, node: object) -> bool:
-        return node in self._stored
+        return node in self._stored and node not in self._computed
 
     def __missing__(self, node: UOp) -> UOp:
         attrs = ParamAttrs(len(self), math.prod(node.shape))
@@ -52,16 +58,18 @@ def build_kernel(
     region: Region,
     outputs: Sequence[UOp],
     stored: frozenset[UOp],
-    products: Mapping[UOp, Product | Decision],
+    sums: Mapping[UOp, Contraction | Decision],
 ) -> KernelCall:
     """Lower one region; see the top of this file."""
     anchor = region.anchor
-    readable = stored - set(_between_sum_and_product(anchor, products))
-    params = Numbering(readable)
+    fact = sums.get(anchor)
+    is_contraction = isinstance(fact, Contraction)
+    params = Numbering(stored, _computed_within(anchor) if is_contraction else frozenset())
     lowering = Lowering(params, next_range=len(anchor.shape))
     out_params = [params[node] for node in outputs]
-    decisions: list[Decision] = []
-    _lower_members(region, lowering, products, decisions)
+    if is_contraction:  # once more, now over this kernel's own parameters
+        fact = recognize(anchor, lowering)
+    _lower_members(region, lowering, fact)
     stores = [
         _store(param, node, region.position[node], lowering)
         for param, node in zip(out_params, outputs, strict=True)
@@ -76,82 +84,53 @@ def build_kernel(
         params=tuple([_param(node, node in outputs) for node in nodes]),
         contraction=facts_of(sink),
         index_dtype=_index_dtype(sink),
-        decisions=tuple(dict.fromkeys((*decisions, *region.decisions))),
+        decisions=(*_told(fact), *dict.fromkeys(region.decisions)),
     )
     return KernelCall(kernel, nodes)
 
 
 def _number_densely(sink: UOp, nodes: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
     """Leave out the parameters that simplification has made unread."""
-    old = sorted(
-        (node for node in walk((sink,)) if node.op is Op.PARAM), key=lambda each: each.attrs.number
-    )
+    params = [node for node in walk((sink,)) if node.op is Op.PARAM]
+    params.sort(key=lambda each: each.attrs.number)
     renumbered = {
         param: UOp(Op.PARAM, param.dtype, (), ParamAttrs(number, param.attrs.elements))
-        for number, param in enumerate(old)
+        for number, param in enumerate(params)
     }
-    kept = tuple([nodes[param.attrs.number] for param in old])
+    kept = tuple([nodes[param.attrs.number] for param in params])
     return substitute(sink, renumbered), kept
 
 
-def _lower_members(
-    region: Region,
-    lowering: Lowering,
-    products: Mapping[UOp, Product | Decision],
-    decisions: list[Decision],
-) -> None:
+def _lower_members(region: Region, lowering: Lowering, fact: Contraction | Decision | None) -> None:
     """Give each member its value at its place, so that members read one another, not memory."""
     for node, index in region.position.items():
-        value = _member_value(region, node, index, lowering, products, decisions)
-        lowering.memo[Point(node, index, None)] = value
+        point = Point(node, index, None)
+        if node is region.anchor and isinstance(fact, Contraction):
+            lowering.memo[point] = fact.node
+        elif node.op in VIEWS and node.operands[0] in region.position:
+            inner = node.operands[0]
+            lowering.memo[point] = lowering.memo[Point(inner, region.position[inner], None)]
+        else:
+            lowering.memo[point] = lowering.compute(point)
 
 
-def _member_value(
-    region: Region,
-    node: UOp,
-    index: Index,
-    lowering: Lowering,
-    products: Mapping[UOp, Product | Decision],
-    decisions: list[Decision],
-) -> UOp:
-    if node.op is Op.REDUCE:
-        known = products.get(node)
-        if isinstance(known, Product):
-            found = recognize(node, index, lowering)
-            if isinstance(found, Product):
-                decisions.append(_contract_decision(node, found))
-                return contract(found, node.dtype)
-        if isinstance(known, Decision):
-            decisions.append(known)
-    if node.op in VIEWS and node.operands[0] in region.position:
-        inner = node.operands[0]
-        return lowering.memo[Point(inner, region.position[inner], None)]
-    return lowering.compute(Point(node, index, None))
+def _told(fact: Contraction | Decision | None) -> tuple[Decision, ...]:
+    if isinstance(fact, Contraction):
+        return (_contract_decision(fact),)
+    return () if fact is None else (fact,)
 
 
-def _contract_decision(node: UOp, product: Product) -> Decision:
-    extents = [
-        f"{name}={math.prod(each.extent for each in ranges)}"
-        for name, ranges in (
-            *(("batch", product.batch), ("m", product.m)),
-            *(("n", product.n), ("k", product.k)),
-        )
-    ]
-    factors = f"a {short_dtype(product.a.dtype)}, b {short_dtype(product.b.dtype)}"
-    reason = f"{' '.join(extents)}; {factors}, summed in {short_dtype(node.dtype)}."
+def _contract_decision(fact: Contraction) -> Decision:
+    batch, m, n, k = fact.extents
+    a, b, summed = (short_dtype(each.dtype) for each in (*fact.node.operands[:2], fact.node))
+    reason = f"batch={batch} m={m} n={n} k={k}; a {a}, b {b}, summed in {summed}."
     return Decision("contract", "sum of products", reason)
 
 
-def _between_sum_and_product(anchor: UOp, products: Mapping[UOp, Product | Decision]) -> list[UOp]:
-    """Return what lies from a contraction's REDUCE down to its product: never read from memory."""
-    if not isinstance(products.get(anchor), Product):
-        return []
-    node = anchor.operands[0]
-    passed = [node]
-    while node.op is not Op.MUL:
-        node = node.operands[0]
-        passed.append(node)
-    return [*passed, *(each for each in node.operands if each.op is Op.CAST)]
+def _computed_within(reduce: UOp) -> frozenset[UOp]:
+    """Return what lies from a contraction's REDUCE down to its factors: never read from memory."""
+    path = path_to_product(reduce)
+    return frozenset([*path, *(each for each in path[-1].operands if each.op is Op.CAST)])
 
 
 def _store(param: UOp, node: UOp, index: Index, lowering: Lowering) -> UOp:
@@ -184,13 +163,7 @@ def _name(sink: UOp, ranges: Sequence[UOp]) -> str:
         combines = [node.attrs.combine.value for node in nodes if node.op is Op.REDUCE]
         kind = "_".join(dict.fromkeys(combines))
     dtype = short_dtype(sink.operands[0].operands[2].dtype)
-    folded = [each.extent for node in nodes for each in _folded(node) if each.op is Op.RANGE]
+    folded = [each.extent for node in nodes for each in folded_ranges(node) if each.op is Op.RANGE]
     extents = [each.extent for each in ranges] + folded
     space = "x".join(str(extent) for extent in extents) or "1"
     return f"{kind}_{dtype}_{space}"
-
-
-def _folded(node: UOp) -> tuple[UOp, ...]:
-    if node.op is Op.REDUCE:
-        return node.operands[1:]
-    return node.operands[2:] if node.op is Op.CONTRACT else ()

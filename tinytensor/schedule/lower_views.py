@@ -200,6 +200,12 @@ class Lowering:
             self.next_range += len(extents)
         return self.folds[key]
 
+    def element_index(self, node: UOp, index: Index) -> Index:
+        """Return where a REDUCE at an index reads its operand: the folded axes become ranges."""
+        folded = self.fold_ranges(node, index)
+        axes = node.attrs.axes
+        return tuple([folded[i] if i in axes else each for i, each in enumerate(index)])
+
     def _needed(self, point: Point) -> list[Point]:
         return [] if point.node in self.params else self._operand_points(point)
 
@@ -215,10 +221,7 @@ class Lowering:
         if node.op is Op.REDUCE:
             if _folds_nothing(node):
                 return []
-            folded = self.fold_ranges(node, index)
-            axes = node.attrs.axes
-            inner = tuple([folded[i] if i in axes else each for i, each in enumerate(index)])
-            return [Point(node.operands[0], inner, guard)]
+            return [Point(node.operands[0], self.element_index(node, index), guard)]
         return [Point(node.operands[0], OPERAND_INDEX[node.op](node, index), guard)]
 
     def _build(self, point: Point, operands: list[UOp]) -> UOp:

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tinytensor.ops.attrs import Combine
-from tinytensor.ops.kernel import Decision
+from tinytensor.ops.kernel import Contraction, Decision
 from tinytensor.ops.op import ELEMENTWISE, VIEWS, Mark, Op
 from tinytensor.ops.uop import UOp
-from tinytensor.schedule.contraction import Product
+from tinytensor.schedule.contraction import path_to_product
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.lower_views import ranges_over
 from tinytensor.schedule.region import LEAVES, Region, RegionBuilder, source_of
@@ -24,14 +24,6 @@ from tinytensor.target import Target
 TRANSCENDENTAL_FLOPS = 20  # exp, log, tanh, erf, sin: 12 to 25 vector operations each
 DIVISION_FLOPS = 8
 MOST = 1e6  # flops or bytes of one evaluation: beyond it only the verdict "store" is possible
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The chosen kernels: `regions` in an order that respects ranks, and each one's `outputs`."""
-
-    regions: tuple[Region, ...]
-    outputs: Mapping[Region, tuple[UOp, ...]]
 
 
 @dataclass(slots=True)
@@ -45,23 +37,23 @@ class Use:
 def materialize(
     order: Sequence[UOp],
     roots: Sequence[UOp],
-    products: Mapping[UOp, Product],
+    contractions: Mapping[UOp, Contraction],
     fuse: int,
     target: Target,
-) -> Plan:
-    """Choose the stored values of a graph; see the top of this file."""
+) -> dict[Region, tuple[UOp, ...]]:
+    """Choose the stored values of a graph: each region with its outputs."""
     builder = RegionBuilder(target.max_kernel_ops, fuse)
     for node in order:
         builder.visit(node)
     outputs = {region: _outputs_of(region, roots) for region in builder.regions}
-    chooser = _Chooser(builder, products, set(roots), fuse, target)
+    chooser = _Chooser(builder, contractions, set(roots), fuse, target)
     for node in reversed(order):
         chooser.visit(node)
     for node, decision in reversed(chooser.stored.items()):
         region = Region(node, {node: ranges_over(node.shape, 0)}, builder.earliest(node))
         region.decisions.append(decision)
         outputs[region] = (node,)
-    return Plan(tuple(outputs), outputs)
+    return outputs
 
 
 def _outputs_of(region: Region, roots: Sequence[UOp]) -> tuple[UOp, ...]:
@@ -77,14 +69,14 @@ class _Chooser:
     def __init__(
         self,
         builder: RegionBuilder,
-        products: Mapping[UOp, Product],
+        contractions: Mapping[UOp, Contraction],
         roots: set[UOp],
         fuse: int,
         target: Target,
     ) -> None:
         self.region_of = builder.region_of
         self.too_big = builder.too_big
-        self.products = products
+        self.contractions = contractions
         self.roots = roots
         self.fuse = fuse
         self.target = target
@@ -111,7 +103,7 @@ class _Chooser:
         self._tell(node, math.prod(node.shape), {node})
 
     def _tell(self, node: UOp, evaluations: int, kernels: set[UOp]) -> None:
-        if node in self.products:
+        if node in self.contractions:
             self._tell_factors(node, kernels)
             return
         if node.op is Op.REDUCE:
@@ -121,13 +113,11 @@ class _Chooser:
 
     def _tell_factors(self, node: UOp, kernels: set[UOp]) -> None:
         """Count that a factor is read once a block of the other range, not once a product."""
-        product = self.products[node]
-        k = _count(product.k) * _count(product.batch)
-        reloads = max(1, _count(product.n) // self.target.contraction_columns)
-        for each, evaluations in _factors_below(
-            node, k * _count(product.m) * reloads, k * _count(product.n)
-        ):
-            self._use(each, evaluations, kernels)
+        batch, m, n, k = self.contractions[node].extents
+        reloads = max(1, n // self.target.contraction_columns)
+        a, b = path_to_product(node)[-1].operands
+        self._use(_below_views(a), batch * m * k * reloads, kernels)
+        self._use(_below_views(b), batch * n * k, kernels)
 
     def _use(self, node: UOp, evaluations: int, kernels: set[UOp]) -> None:
         use = self.uses.setdefault(node, Use(0, set()))
@@ -156,16 +146,16 @@ class _Chooser:
         elements = math.prod(node.shape)
         if use.evaluations <= elements and len(use.kernels) <= 1:
             return None
-        inline, once = self._seconds(node, use.evaluations), self._seconds(node, elements)
         target = self.target
+        recompute, once = self._seconds(node, use.evaluations), self._seconds(node, elements)
         moved = node.dtype.itemsize * (elements + use.evaluations)
         store = once + moved / target.copy_rate + target.launch_seconds
-        if store >= inline:
+        if store >= recompute:
             return None
+        kernels = f"{len(use.kernels)} kernel{'s' * (len(use.kernels) != 1)}"
         reason = (
-            f"{use.evaluations / max(1, elements):.0f} uses of each element in "
-            f"{len(use.kernels)} kernels; to store {store * 1e6:.1f} us, to recompute "
-            f"{inline * 1e6:.1f} us."
+            f"{use.evaluations / max(1, elements):.0f} uses of each element in {kernels}; "
+            f"to store {store * 1e6:.1f} us, to recompute {recompute * 1e6:.1f} us."
         )
         return Decision("store", describe(node), reason)
 
@@ -224,19 +214,8 @@ def _is_sum(node: UOp) -> bool:
     return node.op is Op.REDUCE and node.attrs.combine is Combine.ADD
 
 
-def _factors_below(reduce: UOp, per_a: int, per_b: int) -> list[tuple[UOp, int]]:
-    """Return the first computed or stored nodes below each factor, with their evaluations."""
-    node = reduce.operands[0]
-    while node.op is not Op.MUL:
-        node = node.operands[0]
-    found: list[tuple[UOp, int]] = []
-    for factor, evaluations in zip(node.operands, (per_a, per_b), strict=True):
-        each = factor
-        while each.op in VIEWS or each.op is Op.CAST:
-            each = each.operands[0]
-        found.append((each, evaluations))
-    return found
-
-
-def _count(ranges: Sequence[UOp]) -> int:
-    return math.prod(each.extent for each in ranges)
+def _below_views(factor: UOp) -> UOp:
+    """Return the first computed or stored node below a factor."""
+    while factor.op in VIEWS or factor.op is Op.CAST:
+        factor = factor.operands[0]
+    return factor

@@ -7,16 +7,19 @@ of the result all join; what is read from outside becomes an output, so a kernel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tinytensor.ops.kernel import Decision
-from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
 from tinytensor.ops.uop import UOp
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.lower_views import Index, ranges_over, reshape_index
 
 LEAVES = frozenset((Op.CONST, Op.BUFFER, Op.IOTA))
+# As many reads fill a kernel: a C compiler's time grows with their square, to 7 s for 120 of them.
+MOST_READS = 32
 
 
 @dataclass(slots=True, eq=False)
@@ -35,8 +38,8 @@ class Region:
     computed: list[UOp] = field(default_factory=list)
 
 
-class InlineSizes:
-    """Counts the nodes a kernel would compute, so that none outgrows the target.
+class ComputedSizes:
+    """Counts the ops a kernel would compute, and what it reads, so that none outgrows the target.
 
     A sum over operands counts shared nodes more than once, so it is an upper bound; only when that
     reaches the limit are the distinct nodes walked and counted.
@@ -44,37 +47,46 @@ class InlineSizes:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._read_ops = limit // MOST_READS
         self._most: dict[UOp, int] = {}
         self._stored: set[UOp] = set()
 
-    def of(self, nodes: Iterable[UOp]) -> int:
-        """Return how many nodes are computed to give some values, at most about the limit."""
-        computed = [each for each in nodes if self._is_computed(each)]
-        bound = sum(self._most[each] for each in computed)
-        return bound if bound < self.limit else self._count(computed)
+    def of(self, nodes: Sequence[UOp]) -> int:
+        """Return how many ops it takes to give some values, at most about the limit."""
+        bound = sum(self._bound(each) for each in nodes)
+        return bound if bound < self.limit else self._count(nodes)
 
     def note(self, node: UOp) -> None:
         """Take in a node that is computed by whoever reads it."""
-        own = 1 if node.op in ELEMENTWISE else 0
-        self._most[node] = own + self.of(node.operands)
+        self._most[node] = (node.op in ELEMENTWISE) + self.of(node.operands)
 
     def store(self, node: UOp) -> None:
         """Note that a node is stored: its users read it instead of computing it."""
         self._stored.add(node)
 
-    def _is_computed(self, node: UOp) -> bool:
+    def is_computed(self, node: UOp) -> bool:
+        """Return whether a node's readers compute it themselves."""
         return node in self._most and node not in self._stored
+
+    def _bound(self, node: UOp) -> int:
+        return self._most[node] if self.is_computed(node) else self._own(node)
+
+    def _own(self, node: UOp) -> int:
+        if self.is_computed(node):
+            return int(node.op in ELEMENTWISE)
+        return 0 if node.op in (Op.CONST, Op.IOTA) else self._read_ops
 
     def _count(self, nodes: Sequence[UOp]) -> int:
         seen = set(nodes)
-        stack = list(nodes)
+        stack = list(seen)
         count = 0
         while stack and count < self.limit:
             node = stack.pop()
-            count += node.op in ELEMENTWISE
-            fresh = [each for each in node.operands if self._is_computed(each) and each not in seen]
-            seen.update(fresh)
-            stack.extend(fresh)
+            count += self._own(node)
+            if self.is_computed(node):
+                fresh = set(node.operands) - seen
+                seen |= fresh
+                stack.extend(fresh)
         return count
 
 
@@ -87,7 +99,7 @@ class RegionBuilder:
         self.regions: list[Region] = []
         self.too_big: dict[UOp, None] = {}
         self._earliest: dict[UOp, int] = {}
-        self._sizes = InlineSizes(limit)
+        self._sizes = ComputedSizes(limit)
 
     def visit(self, node: UOp) -> None:
         """Place one node: an anchor, a member of its operand's region, or neither."""
@@ -148,7 +160,7 @@ class RegionBuilder:
         outside = [each for each in node.operands if each not in region.position]
         region.position[node] = place
         region.rank = max(region.rank, *(self.earliest(each) for each in outside), 0)
-        region.computed.extend(each for each in outside if each.op not in LEAVES)
+        region.computed.extend(outside)
         self.region_of[node] = region
         if node.op in ELEMENTWISE:
             reason = "one consumer of each element, in the same space; nothing is stored between."
@@ -158,10 +170,16 @@ class RegionBuilder:
         self._earliest[node] = max(self.earliest(each) for each in node.operands)
         sizes = self._sizes
         while sizes.of(node.operands) >= sizes.limit - 1:
-            biggest = max(node.operands, key=lambda each: sizes.of([each]))
-            self.too_big[biggest] = None
-            sizes.store(biggest)
+            stored = self._best_stored(node)
+            self.too_big[stored] = None
+            sizes.store(stored)
         sizes.note(node)
+
+    def _best_stored(self, node: UOp) -> UOp:
+        """Return what saves most ops an element stored; a view is stored as what it reads."""
+        sources = [_below_views(each) for each in node.operands]
+        sizes = {each: self._sizes.of([each]) for each in sources if self._sizes.is_computed(each)}
+        return max(sizes, key=lambda each: sizes[each] / max(1, math.prod(each.shape)))
 
     def _note_outside_reads(self, node: UOp) -> None:
         home = self.region_of.get(node)
@@ -183,5 +201,11 @@ def _position_through(node: UOp, place: Index) -> Index:
 def source_of(region: Region, node: UOp) -> UOp:
     """Return the member that holds a view's elements: views are not stored for a reader."""
     while node.op in (Op.RESHAPE, Op.PERMUTE) and node.operands[0] in region.position:
+        node = node.operands[0]
+    return node
+
+
+def _below_views(node: UOp) -> UOp:
+    while node.op in VIEWS:
         node = node.operands[0]
     return node

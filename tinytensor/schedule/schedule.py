@@ -7,14 +7,15 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tinytensor.ops.kernel import Decision
+from tinytensor.ops.kernel import Contraction, Decision
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, walk
 from tinytensor.ops.verify import verify_indexed, verify_tensor
 from tinytensor.schedule.check import check_contraction
-from tinytensor.schedule.contraction import Product, classify
-from tinytensor.schedule.kernels import KernelCall, Numbering, build_kernel
-from tinytensor.schedule.lower_views import Lowering
+from tinytensor.schedule.contraction import recognize
+from tinytensor.schedule.kernels import Numbering, build_kernel
+from tinytensor.schedule.landmarks import find_landmarks, nodes_down_to_product
+from tinytensor.schedule.lower_views import Lowering, Point, ranges_over
 from tinytensor.schedule.materialize import materialize
 from tinytensor.schedule.order import Step, order_kernels, with_lifetimes
 from tinytensor.target import Target
@@ -40,37 +41,36 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ste
     order = walk(roots)
     if options.verify:
         verify_tensor(roots)
-    sums = classify_sums(order)
-    products = {node: each for node, each in sums.items() if isinstance(each, Product)}
-    plan = materialize(order, roots, products, options.fuse, target)
-    outputs = [node for nodes in plan.outputs.values() for node in nodes]
-    stored = frozenset((*outputs, *(node for node in order if node.op is Op.BUFFER)))
+    sums = classify_sums(order, options.verify)
+    contractions = {node: each for node, each in sums.items() if isinstance(each, Contraction)}
+    regions = materialize(order, roots, contractions, options.fuse, target)
+    written = [node for outputs in regions.values() for node in outputs]
+    stored = frozenset((*written, *(node for node in order if node.op is Op.BUFFER)))
     calls = [
-        build_kernel(region, plan.outputs[region], stored, sums)
-        for region in plan.regions
-        if any(math.prod(node.shape) for node in plan.outputs[region])
+        build_kernel(region, outputs, stored, sums)
+        for region, outputs in regions.items()
+        if any(math.prod(node.shape) for node in outputs)
     ]
     if options.verify:
-        _verify(calls)
+        for call in calls:
+            verify_indexed(call.kernel)
     shuffle = random.Random(0) if options.stress else None
     return with_lifetimes(order_kernels(calls, shuffle), frozenset(roots))
 
 
-def classify_sums(order: Sequence[UOp]) -> dict[UOp, Product | Decision]:
+def classify_sums(order: Sequence[UOp], verify: bool) -> dict[UOp, Contraction | Decision]:
     """Say of every sum of products in a graph whether it is a contraction, or why it is not."""
-    ends = [node for node in order if node.op in (Op.REDUCE, Op.BUFFER)]
-    found: dict[UOp, Product | Decision] = {}
+    ends = find_landmarks(order)
+    found: dict[UOp, Contraction | Decision] = {}
     for node in order:
         if node.op is not Op.REDUCE:
             continue
-        lowering = Lowering(Numbering(ends), next_range=len(node.shape))
-        kind = classify(node, lowering)
-        if kind is not None:
-            found[node] = kind
+        numbering = Numbering(ends, nodes_down_to_product(node))
+        lowering = Lowering(numbering, next_range=len(node.shape))
+        fact = recognize(node, lowering)
+        if fact is not None:
+            found[node] = fact
+        if verify and isinstance(fact, Contraction):
+            index = ranges_over(node.shape, 0)
+            check_contraction(fact, lowering.compute(Point(node, index, None)))
     return found
-
-
-def _verify(calls: Sequence[KernelCall]) -> None:
-    for call in calls:
-        verify_indexed(call.kernel)
-        check_contraction(call.kernel)

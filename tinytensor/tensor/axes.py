@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from operator import index
+from typing import SupportsIndex
 
 from tinytensor.errors import IndexOutOfRange, ShapeError
 
@@ -29,8 +30,8 @@ def check_axes(who: str, dim: Dims, ndim: int) -> Shape:
 
     Raises: IndexOutOfRange, or ShapeError when an axis occurs twice.
     """
-    if isinstance(dim, int):
-        return (check_axis(who, dim, ndim),)
+    if isinstance(dim, SupportsIndex):
+        return (check_axis(who, index(dim), ndim),)
     if dim is None or len(dim) == 0:
         return tuple(range(max(ndim, 1)))
     axes = [check_axis(who, each, ndim) for each in dim]

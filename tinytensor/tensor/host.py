@@ -30,12 +30,20 @@ def check_number(who: str, value: Number, dtype: DType) -> Number:
     Raises: DTypeError.
     """
     if not dtype.is_int:
-        return value
-    whole = int(value) if math.isfinite(value) else None
+        return _as_float(value) if dtype.is_float else value
+    whole = int(value) if isinstance(value, int) or math.isfinite(value) else None
     if whole is None or not dtype.min <= whole <= dtype.max:
         sentence = f"{who}: the value does not fit the dtype: {value} in {dtype.name}"
         raise DTypeError(f"{sentence}; it must be in {dtype.min} .. {dtype.max}.")
     return whole
+
+
+def _as_float(value: Number) -> float:
+    """Return a number as a float; an integer beyond all floats as an infinity."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def nested_values(sequence: Sequence[Any], dtype: DType | None) -> tuple[Array, DType]:

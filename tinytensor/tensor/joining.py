@@ -15,12 +15,17 @@ from tinytensor.tensor.formulas import is_less
 from tinytensor.tensor.nodes import broadcast, iota, pad, reshape, select
 from tinytensor.tensor.operands import check_devices
 
+GROUP_PARTS = 16  # an element is chosen among so many at once
+
 
 def join(parts: list[UOp], axis: int) -> UOp:
-    """Return parts of one dtype side by side along an axis.
+    """Return parts of one dtype side by side along an axis; many parts in groups of groups.
 
     Each part is padded to the whole and chosen where it lies: adding them would lose -0.0 and NaN.
     """
+    while len(parts) > GROUP_PARTS:
+        begins = range(0, len(parts), GROUP_PARTS)
+        parts = [join(parts[begin : begin + GROUP_PARTS], axis) for begin in begins]
     ends = [0]
     for part in parts:
         ends.append(ends[-1] + part.shape[axis])
@@ -59,7 +64,7 @@ class Joining(TensorBase):
         axis = check_axis("cat", dim, len(shape))
         for each in real[1:]:
             rest = (*each.shape[:axis], *shape[axis : axis + 1], *each.shape[axis + 1 :])
-            if rest != shape:
+            if each.ndim != len(shape) or rest != shape:
                 sentence = f"cat: shapes differ beyond axis {axis}: {shape} and {each.shape}"
                 raise ShapeError(f"{sentence}; all other axes must be equal.")
         return cls._joined(kept, [each.uop for each in real], axis)

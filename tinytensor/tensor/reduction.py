@@ -49,37 +49,31 @@ def variance(x: UOp, axes: Shape, correction: float) -> UOp:
     return average(mul(centered, centered), axes, correction)
 
 
+def check_float(who: str, dtype: DType) -> DType:
+    """Return a dtype that must be a float dtype.
+
+    Raises: DTypeError.
+    """
+    if not dtype.is_float:
+        sentence = f"{who}: does not take {dtype.name}"
+        raise DTypeError(f"{sentence}; it must be a float dtype. Use float() first.")
+    return dtype
+
+
 class Reduction(TensorBase):
     """Folds over one axis, several or all."""
 
     __slots__ = ()
 
-    def _axes(
-        self,
-        who: str,
-        dim: Dims,
-    ) -> Shape:
-        return check_axes(who, dim, self.ndim)
-
-    def _folded(
-        self,
-        folded: UOp,
-        axes: Shape,
-        keepdim: bool,
-        dtype: DType,
-    ) -> Self:
+    def _folded(self, folded: UOp, axes: Shape, keepdim: bool, dtype: DType) -> Self:
         """Give a fold its final dtype, and drop its axes unless they are kept."""
         shape = self.shape
         kept = [1 if axis in axes else n for axis, n in enumerate(shape)]
         left = [n for axis, n in enumerate(shape) if axis not in axes]
         return self._wrap(reshape(cast(folded, dtype), tuple(kept if keepdim else left)))
 
-    def _filled_axes(
-        self,
-        who: str,
-        dim: Dims,
-    ) -> Shape:
-        axes = self._axes(who, dim)
+    def _filled_axes(self, who: str, dim: Dims) -> Shape:
+        axes = check_axes(who, dim, self.ndim)
         extents = [self.shape[axis] for axis in axes if self.shape]
         if 0 in extents:
             sentence = f"{who}: nothing to choose from: axes {axes} of shape {self.shape}"
@@ -90,7 +84,7 @@ class Reduction(TensorBase):
         self, who: str, combine: Combine, dim: Dims, keepdim: bool, dtype: DType | None
     ) -> Self:
         """Sum or multiply: integers in int64, halves in float32 and rounded once."""
-        axes = self._axes(who, dim)
+        axes = check_axes(who, dim, self.ndim)
         result = dtype or (self.dtype if self.dtype.is_float else dtypes.int64)
         x = cast(at_least_1d(self.uop), result)
         wide = widen(x) if result.is_float else x
@@ -124,8 +118,8 @@ class Reduction(TensorBase):
         dtype: DType | None = None,
     ) -> Self:
         """Return the sum divided by the number of elements; NaN of none."""
-        result = self._float_result("mean", dtype or self.dtype)
-        axes = self._axes("mean", dim)
+        result = check_float("mean", dtype or self.dtype)
+        axes = check_axes("mean", dim, self.ndim)
         x = widen(cast(at_least_1d(self.uop), result))
         return self._folded(average(x, axes), axes, keepdim, result)
 
@@ -137,8 +131,8 @@ class Reduction(TensorBase):
         keepdim: bool = False,
     ) -> Self:
         """Return the mean squared difference from the mean, over n - correction."""
-        result = self._float_result("var", self.dtype)
-        axes = self._axes("var", dim)
+        result = check_float("var", self.dtype)
+        axes = check_axes("var", dim, self.ndim)
         spread = variance(widen(at_least_1d(self.uop)), axes, correction)
         return self._folded(spread, axes, keepdim, result)
 
@@ -150,99 +144,47 @@ class Reduction(TensorBase):
         keepdim: bool = False,
     ) -> Self:
         """Return the square root of var."""
-        result = self._float_result("std", self.dtype)
-        axes = self._axes("std", dim)
+        result = check_float("std", self.dtype)
+        axes = check_axes("std", dim, self.ndim)
         spread = variance(widen(at_least_1d(self.uop)), axes, correction)
         return self._folded(sqrt(spread), axes, keepdim, result)
 
-    def _float_result(
-        self,
-        who: str,
-        dtype: DType,
-    ) -> DType:
-        if not dtype.is_float:
-            sentence = f"{who}: does not take {dtype.name}"
-            raise DTypeError(f"{sentence}; it must be a float dtype. Use float() first.")
-        return dtype
-
-    def any(
-        self,
-        dim: Dims = None,
-        keepdim: bool = False,
-    ) -> Self:
+    def any(self, dim: Dims = None, keepdim: bool = False) -> Self:
         """Tell whether one element is not 0."""
         return self._truth("any", Combine.OR, dim, keepdim)
 
-    def all(
-        self,
-        dim: Dims = None,
-        keepdim: bool = False,
-    ) -> Self:
+    def all(self, dim: Dims = None, keepdim: bool = False) -> Self:
         """Tell whether all elements are not 0."""
         return self._truth("all", Combine.AND, dim, keepdim)
 
-    def _truth(
-        self,
-        who: str,
-        combine: Combine,
-        dim: Dims,
-        keepdim: bool,
-    ) -> Self:
-        axes = self._axes(who, dim)
+    def _truth(self, who: str, combine: Combine, dim: Dims, keepdim: bool) -> Self:
+        axes = check_axes(who, dim, self.ndim)
         folded = fold(combine, cast(at_least_1d(self.uop), dtypes.bool), axes)
         result = dtypes.uint8 if self.dtype is dtypes.uint8 else dtypes.bool
         return self._folded(folded, axes, keepdim, result)
 
-    def amax(
-        self,
-        dim: Dims = None,
-        keepdim: bool = False,
-    ) -> Self:
+    def amax(self, dim: Dims = None, keepdim: bool = False) -> Self:
         """Return the greatest element; NaN if there is one."""
         return self._extreme("amax", Combine.MAX, dim, keepdim)
 
-    def amin(
-        self,
-        dim: Dims = None,
-        keepdim: bool = False,
-    ) -> Self:
+    def amin(self, dim: Dims = None, keepdim: bool = False) -> Self:
         """Return the least element; NaN if there is one."""
         return self._extreme("amin", Combine.MIN, dim, keepdim)
 
-    def _extreme(
-        self,
-        who: str,
-        combine: Combine,
-        dim: Dims,
-        keepdim: bool,
-    ) -> Self:
+    def _extreme(self, who: str, combine: Combine, dim: Dims, keepdim: bool) -> Self:
         axes = self._filled_axes(who, dim)
         folded = fold(combine, at_least_1d(self.uop), axes)
         return self._folded(folded, axes, keepdim, self.dtype)
 
-    def argmax(
-        self,
-        dim: int | None = None,
-        keepdim: bool = False,
-    ) -> Self:
+    def argmax(self, dim: int | None = None, keepdim: bool = False) -> Self:
         """Return where the greatest element is: the first one, or the first NaN."""
         return self._position("argmax", Combine.ARGMAX, dim, keepdim)
 
-    def argmin(
-        self,
-        dim: int | None = None,
-        keepdim: bool = False,
-    ) -> Self:
+    def argmin(self, dim: int | None = None, keepdim: bool = False) -> Self:
         """Return where the least element is: the first one, or the first NaN."""
         return self._position("argmin", Combine.ARGMIN, dim, keepdim)
 
-    def _position(
-        self,
-        who: str,
-        combine: Combine,
-        dim: int | None,
-        keepdim: bool,
-    ) -> Self:
+    def _position(self, who: str, combine: Combine, dim: int | None, keepdim: bool) -> Self:
         axes = self._filled_axes(who, dim)
         flat = dim is None
         x = reshape(self.uop, (self.numel(),)) if flat else at_least_1d(self.uop)
@@ -253,11 +195,7 @@ class Reduction(TensorBase):
     def max(self) -> Self: ...
     @overload
     def max(self, dim: int, keepdim: bool = False) -> Extremes[Self]: ...
-    def max(
-        self,
-        dim: int | None = None,
-        keepdim: bool = False,
-    ) -> Self | Extremes[Self]:
+    def max(self, dim: int | None = None, keepdim: bool = False) -> Self | Extremes[Self]:
         """Return the greatest element; with dim, the pair (values, indices) along it."""
         values = self._extreme("max", Combine.MAX, dim, keepdim)
         if dim is None:
@@ -268,11 +206,7 @@ class Reduction(TensorBase):
     def min(self) -> Self: ...
     @overload
     def min(self, dim: int, keepdim: bool = False) -> Extremes[Self]: ...
-    def min(
-        self,
-        dim: int | None = None,
-        keepdim: bool = False,
-    ) -> Self | Extremes[Self]:
+    def min(self, dim: int | None = None, keepdim: bool = False) -> Self | Extremes[Self]:
         """Return the least element; with dim, the pair (values, indices) along it."""
         values = self._extreme("min", Combine.MIN, dim, keepdim)
         if dim is None:

@@ -11,10 +11,10 @@ from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.arithmetic import magnitude
-from tinytensor.tensor.axes import Dims, Shape, check_axis
+from tinytensor.tensor.axes import Dims, Shape, check_axes, check_axis
 from tinytensor.tensor.formulas import add, exp, is_equal, log
 from tinytensor.tensor.nodes import apply, broadcast, floating, full, reshape, select, widen
-from tinytensor.tensor.reduction import Reduction, at_least_1d, fold
+from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float, fold
 
 
 def _over_axes(op: Op, x: UOp, folded: UOp) -> UOp:
@@ -71,7 +71,7 @@ class Softmax(Reduction):
         keepdim: bool = False,
     ) -> Self:
         """Return log(sum(exp(x))) over axes; integers and bool as float32."""
-        axes = self._axes("logsumexp", dim)
+        axes = check_axes("logsumexp", dim, self.ndim)
         x = floating(self.uop)
         wide = widen(at_least_1d(x))
         extents = [wide.shape[axis] for axis in axes]
@@ -84,7 +84,7 @@ class Softmax(Reduction):
         self, who: str, formula: Callable[[UOp, Shape], UOp], dim: int, dtype: DType | None
     ) -> Self:
         axis = check_axis(who, dim, self.ndim)
-        result = self._float_result(who, dtype or self.dtype)
+        result = check_float(who, dtype or self.dtype)
         x = cast(self.uop, result)
         if 0 in x.shape:
             return self._wrap(x)

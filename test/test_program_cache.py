@@ -1,0 +1,64 @@
+"""A kernel's program is read from the disk, or made again where the record is of no use."""
+
+import json
+
+import pytest
+from schedule.reading import kernels_of
+
+from tinytensor import Tensor, config
+from tinytensor.program_cache import make_program
+from tinytensor.runtime.cache import open_cache
+from tinytensor.target import CPU_AVX512
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    with config(cache_dir=str(tmp_path)):
+        yield kernels_of(Tensor([1.0, 2.0]) + 1)[0]
+
+
+def rewrite_record(directory, change):
+    (file,) = directory.glob("*.txt")
+    store = open_cache()
+    store.put(file.name, change(store.get(file.name)))
+
+
+def test_a_second_process_would_not_lower_again(kernel):
+    first = make_program(kernel, CPU_AVX512, is_shown=False)
+    second = make_program(kernel, CPU_AVX512, is_shown=False)
+
+    assert first.lowered is not None
+    assert second.lowered is None
+    assert first.program == second.program
+
+
+def with_other_fields(record):
+    return json.dumps({**json.loads(record), "unroll": 4}).encode()
+
+
+def without_a_field(record):
+    fields = json.loads(record)
+    del fields["libraries"]
+    return json.dumps(fields).encode()
+
+
+UNUSABLE = {
+    "cut short": lambda record: record[: len(record) // 2],
+    "no text": lambda record: b"\xff\xfe",
+    "no record": lambda record: b"[1, 2]",
+    "a field too many": with_other_fields,
+    "a field missing": without_a_field,
+}
+
+
+@pytest.mark.parametrize("change", UNUSABLE.values(), ids=UNUSABLE)
+def test_a_record_that_is_no_program_is_made_again(change, kernel, tmp_path):
+    first = make_program(kernel, CPU_AVX512, is_shown=False)
+    rewrite_record(tmp_path, change)
+
+    again = make_program(kernel, CPU_AVX512, is_shown=False)
+    after = make_program(kernel, CPU_AVX512, is_shown=False)
+
+    assert again.lowered is not None
+    assert again.program == after.program == first.program
+    assert after.lowered is None

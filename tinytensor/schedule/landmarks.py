@@ -1,0 +1,38 @@
+"""Says where the search for contractions may stop reading a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
+from tinytensor.ops.uop import UOp
+
+STARTS = (Op.BUFFER, Op.REDUCE)
+
+
+def find_landmarks(order: Sequence[UOp]) -> frozenset[UOp]:
+    """Return the nodes that read as much as a stored value would: all axes of their shape.
+
+    Which ranges an expression reads does not change when such a node is taken for a stored value.
+    So a search may stop there, and a chain of reductions is classified in linear time.
+    """
+    found: set[UOp] = set()
+    for node in order:
+        passes_on = node.op in ELEMENTWISE or (node.op in VIEWS and node.op is not Op.EXPAND)
+        if node.op in STARTS or (passes_on and any(each in found for each in node.operands)):
+            found.add(node)
+    return frozenset(found)
+
+
+def nodes_down_to_product(reduce: UOp) -> frozenset[UOp]:
+    """Return what is looked at one by one below a REDUCE: down to the product it may sum."""
+    seen: set[UOp] = set()
+    stack = [reduce.operands[0]]
+    while stack:
+        node = stack.pop()
+        if node in seen or node.op in STARTS:
+            continue
+        seen.add(node)
+        if node.op in VIEWS or node.op in (Op.CAST, Op.WHERE):
+            stack.extend(node.operands)
+    return frozenset(seen)
