@@ -27,7 +27,8 @@ with contextlib.suppress(ImportError):  # a machine that only runs gpu tests may
     hypothesis.settings.register_profile("suite", derandomize=True, deadline=None)
     hypothesis.settings.load_profile("suite")
 
-# The tests of these folders say nothing of a device: each runs on the CPU and on a GPU.
+# The tests of these folders say nothing of a device: each runs on the CPU and on a GPU, but for the
+# thousands of random programs, which run on the default device alone.
 ON_EVERY_DEVICE = {"tensor", "end_to_end", "fuzz", "schedule"}
 
 
@@ -41,7 +42,8 @@ def pytest_report_header(config):
 
 
 def pytest_generate_tests(metafunc):
-    if metafunc.definition.path.parent.name in ON_EVERY_DEVICE:
+    is_fuzz = metafunc.definition.get_closest_marker("fuzz") is not None
+    if metafunc.definition.path.parent.name in ON_EVERY_DEVICE and not is_fuzz:
         devices = ["CPU", pytest.param("CUDA", marks=pytest.mark.gpu)]
         metafunc.parametrize("default_device", devices, indirect=True)
 

@@ -54,10 +54,10 @@ CUDA_PLANS = (
         cuda_contraction.describe,
     ),
     Plan("multiply-add", cuda_ffma.facts, cuda_ffma.lower, cuda_ffma.describe),
-    Plan("reduction", cuda_reduction.facts, cuda_folding.lower),
-    Plan("turning", cuda_turning.facts, cuda_turning.lower),
-    Plan("pointwise", cuda_pointwise.facts, cuda_pointwise.lower),
-    Plan("loops", cuda_loops.facts, cuda_loops.lower),
+    Plan("reduction", cuda_reduction.facts, cuda_folding.lower, cuda_reduction.describe),
+    Plan("turning", cuda_turning.facts, cuda_turning.lower, cuda_turning.describe),
+    Plan("pointwise", cuda_pointwise.facts, cuda_pointwise.lower, cuda_pointwise.describe),
+    Plan("loops", cuda_loops.facts, cuda_loops.lower, cuda_loops.describe),
 )
 PLANS_BY_KIND = {"c": PLANS, "cuda": CUDA_PLANS}
 

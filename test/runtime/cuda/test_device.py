@@ -261,9 +261,8 @@ def test_a_launch_leaves_another_librarys_context_after_an_error(device, fake):
     assert fake.contexts == [OTHER_CONTEXT]
 
 
-def ask_in_child(device, executable, answers):
-    start = functools.partial(device.run, executable, [device.allocate(64), device.allocate(64)])
-    for use in (device.synchronize, start):
+def ask_in_child(device, launch, answers):
+    for use in (device.synchronize, launch):
         try:
             use()
             answers.put("no error")
@@ -272,11 +271,12 @@ def ask_in_child(device, executable, answers):
 
 
 def test_a_forked_process_is_told_to_spawn(device, fake):
-    executable = device.compile([add_program(1)])[0]
+    buffers = [device.allocate(64) for _ in range(2)]
+    launch = functools.partial(device.run, device.compile([add_program(1)])[0], buffers)
     fake.contexts = [NO_CONTEXT]
     fork = multiprocessing.get_context("fork")
     answers = fork.SimpleQueue()
-    child = fork.Process(target=ask_in_child, args=(device, executable, answers))
+    child = fork.Process(target=ask_in_child, args=(device, launch, answers))
 
     child.start()
     child.join(60)

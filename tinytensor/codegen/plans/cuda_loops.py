@@ -22,9 +22,14 @@ class LoopFacts:
     threads: int
 
 
-def facts(kernel: Kernel, target: Target) -> LoopFacts | str:
+def facts(kernel: Kernel, target: Target) -> LoopFacts:
     """Return what `lower` needs; this plan takes every kernel."""
     return LoopFacts(kernel, THREADS)
+
+
+def describe(facts: LoopFacts, target: Target) -> str:
+    """Say how the kernel runs."""
+    return "one element a thread, its folds in loops; it runs every kernel."
 
 
 def lower(facts: LoopFacts, target: Target) -> tuple[Linear, ...]:

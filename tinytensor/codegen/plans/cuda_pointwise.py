@@ -40,10 +40,10 @@ class CudaPointwiseFacts:
     threads: int
 
 
-def facts(kernel: Kernel, target: Target) -> CudaPointwiseFacts | str:
-    """Choose the lanes and their range, or say why the kernel is not for this plan."""
+def facts(kernel: Kernel, target: Target) -> CudaPointwiseFacts | None:
+    """Choose the lanes and their range; None for a kernel with a fold."""
     if any(node.op in FOLDS for node in walk((kernel.sink,))):
-        return "it holds a reduction; only elementwise kernels run one vector a thread."
+        return None
     merged = merge_ranges(kernel)
     if not merged.ranges:
         return CudaPointwiseFacts(merged, Spread(()), 1, THREADS)
@@ -61,6 +61,14 @@ def _fits(kernel: Kernel, last: UOp, lanes: int) -> bool:
     is_whole = last.extent % lanes == 0
     is_lone = len(kernel.ranges) == 1 and last.extent > lanes
     return (is_whole or is_lone) and takes_lanes((kernel.sink,), last, lanes)
+
+
+def describe(facts: CudaPointwiseFacts, target: Target) -> str:
+    """Say how the kernel runs."""
+    lanes = facts.spread.lanes
+    if facts.steps > 1:
+        return f"{facts.steps} x {lanes} elements a thread, {facts.threads * lanes} apart."
+    return f"one vector of {lanes} elements a thread."
 
 
 def lower(facts: CudaPointwiseFacts, target: Target) -> tuple[Linear, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinytensor.codegen.plans.accumulate import Fold, fold_of
-from tinytensor.codegen.plans.cuda_folding import CudaReductionFacts, SpreadFold, lower
+from tinytensor.codegen.plans.cuda_folding import CudaReductionFacts, SpreadFold
 from tinytensor.codegen.plans.lanes import accesses_of, vector_cost
 from tinytensor.codegen.plans.merging import FOLDS, merge_ranges
 from tinytensor.codegen.plans.positions import find_positions_by_value
@@ -19,8 +19,6 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.uop import UOp, walk
 from tinytensor.target import Target
-
-__all__ = ["CudaReductionFacts", "facts", "lower"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +48,13 @@ LEAST_STEPS = 16  # of a thread, below which one launch is as fast as two
 CHUNK_STEPS = 4  # that a thread keeps when chunks share its work
 
 
-def facts(kernel: Kernel, target: Target) -> CudaReductionFacts | str:
-    """Choose between rows and columns and share out threads, or say why not."""
+def facts(kernel: Kernel, target: Target) -> CudaReductionFacts | str | None:
+    """Choose between rows and columns and share out threads, or say why not.
+
+    None for a kernel without a fold.
+    """
     if not any(node.op in FOLDS for node in walk((kernel.sink,))):
-        return "it holds no reduction; there is nothing to fold."
+        return None
     merged = merge_ranges(kernel)
     space = _Space(merged, target)
     reason = space.obstacle()
@@ -63,6 +64,17 @@ def facts(kernel: Kernel, target: Target) -> CudaReductionFacts | str:
     if found.rereads_registers and any(each.fold.position is not None for each in found.folds):
         return _Space(find_positions_by_value(merged), target).facts()
     return found
+
+
+def describe(facts: CudaReductionFacts, target: Target) -> str:
+    """Say how the kernel runs."""
+    team = facts.team
+    lanes = max(facts.kept.lanes, *[each.spread.lanes for each in facts.folds])
+    shape = f"{team.members} threads fold one result, {team.across} at once"
+    if team.adjacent:
+        shape = f"{team.across} x {team.members} threads fold neighboring results"
+    parts = f"; {facts.chunks} blocks share each fold" if facts.chunks > 1 else ""
+    return f"{'columns' if team.adjacent else 'rows'}: {shape}, in vectors of {lanes}{parts}."
 
 
 class _Space:

@@ -53,19 +53,19 @@ class CudaTurningFacts:
     threads: int
 
 
-def facts(kernel: Kernel, target: Target) -> CudaTurningFacts | str:
-    """Find the two ranges and their vectors, or say why the kernel is not for this plan."""
+def facts(kernel: Kernel, target: Target) -> CudaTurningFacts | str | None:
+    """Find the two ranges and their vectors, or say why not; None where nothing is to be turned."""
     if any(node.op in FOLDS for node in walk((kernel.sink,))):
-        return "it holds a reduction; only elementwise kernels are turned."
+        return None
     merged = merge_ranges(kernel)
     candidates = [each for each in merged.ranges if each.extent >= LEAST_EXTENT]
     if len(candidates) < 2:
-        return f"fewer than two ranges have {LEAST_EXTENT} values; a tile would be empty."
+        return None
     last = choose_last(accesses_of((merged.sink,)), candidates)
     others = [each for each in candidates if each is not last]
     turn = find_turn(merged.sink.operands, last, others)
     if turn is None:
-        return "no load runs across the stores; nothing is to be turned."
+        return None
     lanes = most_lanes(turn.loads, turn.range_, target)
     reason = _obstacle(merged, last, turn, lanes, target)
     if reason:
@@ -93,6 +93,12 @@ def _obstacle(kernel: Kernel, last: UOp, turn: Turn, lanes: int, target: Target)
     if tile_bytes * len(turn.loads) > MOST_TILE_BYTES:
         return f"{len(turn.loads)} tiles of {tile_bytes} bytes; they must fit {MOST_TILE_BYTES}."
     return ""
+
+
+def describe(facts: CudaTurningFacts, target: Target) -> str:
+    """Say how the kernel runs."""
+    rows, columns = VECTORS_DOWN * facts.lanes, CHUNKS * facts.lanes
+    return f"tiles of {rows} x {columns} elements are turned over in shared memory."
 
 
 def lower(facts: CudaTurningFacts, target: Target) -> tuple[Linear, ...]:

@@ -26,11 +26,18 @@ def find_positions_by_value(kernel: Kernel) -> Kernel:
     for node in nodes:
         operands = tuple([replaced[each] for each in node.operands])
         rebuilt = node.replace(operands)
-        if node.op is Op.REDUCE and node.attrs.combine in EXTREMES:
+        if _finds_position(node):
             rebuilt = _first_position(rebuilt, number)
             number += 1
         replaced[node] = rebuilt
     return replace(kernel, sink=replaced[kernel.sink])
+
+
+def _finds_position(node: UOp) -> bool:
+    """Whether a node is an argmax or argmin of something; of nothing it has no position."""
+    if node.op is not Op.REDUCE or node.attrs.combine not in EXTREMES:
+        return False
+    return node.operands[1].extent > 0
 
 
 def _first_position(node: UOp, number: int) -> UOp:
