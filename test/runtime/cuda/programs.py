@@ -11,6 +11,8 @@ THREADS = 128
 BLOCKS = -(-ELEMENTS // THREADS)
 GRID = (BLOCKS, 1, 1)
 
+STACK_INTS = 1024
+
 NUMBER = "const int i = blockIdx.x * blockDim.x + threadIdx.x;"
 
 
@@ -67,12 +69,12 @@ def shared_program(shared_bytes):
 
 
 def stack_program():
-    """Read an array that no register can hold, because its index is known too late."""
-    source = """extern "C" __global__ void pick(int *out, const int *x) {
-  int kept[64];
-  for (int i = 0; i < 64; i++) kept[i] = x[i] * i;
+    """Fill and read an array at indices from memory; a thread has too few registers for it."""
+    source = f"""extern "C" __global__ void pick(int *out, const int *x) {{
+  int kept[{STACK_INTS}];
+  for (int i = 0; i < {STACK_INTS}; i++) kept[x[i]] = x[i] * i;
   out[threadIdx.x] = kept[x[threadIdx.x]];
-}
+}}
 """
     return Program("stack", source, 2, 0, launches=(LaunchShape("pick", (1, 1, 1), 32, 0),))
 
