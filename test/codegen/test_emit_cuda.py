@@ -62,7 +62,7 @@ DEVICE unsigned max_f16x2(unsigned x0, unsigned x1)
 }
 
 extern "C" __global__ void __launch_bounds__(64)
-scale_and_clip(
+scale_and_clip_0(
     const unsigned short *__restrict__ p0,
     unsigned short *__restrict__ p1)
 {
@@ -139,7 +139,7 @@ def test_launches_share_params_and_scratch_memory():
 
     program = emit_cuda([legal(first), legal(second)], "both", SM80)
 
-    assert [each.entry for each in program.launches] == ["both", "both_1"]
+    assert [each.entry for each in program.launches] == ["both_0", "both_1"]
     assert [each.threads for each in program.launches] == [64, 32]
     assert program.workspace_bytes == 512
     assert program.source.count("unsigned char *__restrict__ workspace)") == 2

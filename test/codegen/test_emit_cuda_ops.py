@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from codegen.cuda_on_host import needs_cpp, run_on_host
 from codegen.edges import edges_of, padded, pairs_of
 from codegen.gpu_machine import (
     TARGETS,
@@ -29,11 +30,13 @@ from tinytensor.target import SM80
 
 FUNCTIONS = (Op.EXP, Op.LOG, Op.SIN, Op.COS, Op.TANH, Op.ERF)
 FLOATS = tuple(dtype for dtype in USER_DTYPES if dtype.is_float)
+INTEGERS = tuple(dtype for dtype in USER_DTYPES if not dtype.is_float)
 SAMPLE = 64
 REDUCIBLE = 30000.0  # beyond, sin and cos ask a function of the device
 
 by_dtype = pytest.mark.parametrize("dtype", USER_DTYPES, ids=lambda each: each.name)
 by_float = pytest.mark.parametrize("dtype", FLOATS, ids=lambda each: each.name)
+by_integer = pytest.mark.parametrize("dtype", INTEGERS, ids=lambda each: each.name)
 by_target = pytest.mark.parametrize("target", TARGETS, ids=lambda each: each.name)
 by_shape = pytest.mark.parametrize("is_vector", [False, True], ids=["scalar", "vector"])
 
@@ -196,7 +199,22 @@ def test_a_stack_frame_is_seen():
     assert frame_bytes(cubin_of(source_of(linear), SM80.name)) > 0
 
 
-# Run: the bits of the meaning, on a device.
+# Run: the bits of the meaning; integers need no device.
+@needs_cpp
+@by_shape
+@by_integer
+def test_integer_ops_as_cuda_have_the_bits_of_their_meaning(dtype, is_vector, tmp_path):
+    x, y = pairs_of(dtype)
+    linear, arrays = kernel_of_ops(dtype, is_vector, x, y)
+
+    results = run_on_host(linear, arrays, tmp_path)
+
+    for op, result in zip(ops_of(dtype), results[2:], strict=True):
+        kind = result_dtype(op, dtype)
+        expected = evaluate(op, kind, *((x,) if op in UNARY else (x, y)))
+        assert_equal_bits(result, expected, kind, x, y)
+
+
 @pytest.mark.gpu
 @by_shape
 @by_dtype

@@ -49,4 +49,4 @@ def test_a_gpu_kernel_goes_through_the_passes_of_a_block():
     assert [each.name for each in lowered.times] == [
         *("plan", "legalize_tiles", "simplify_linear", "split_lanes", "legalize", "emit")
     ]
-    assert [each.entry for each in lowered.program.launches] == ["square"]
+    assert [each.entry for each in lowered.program.launches] == ["square_0"]

@@ -25,7 +25,8 @@ BLOCK_AXES = ("block_x", "block_y", "block_z")
 class BlockBuilder(Builder):
     """Builds what every thread of a grid runs; shared memory is given out in order of asking.
 
-    An int where an index is asked becomes a constant. Effects take their order from the calls.
+    An int where an index is asked becomes a constant. Effects take their order from the calls. A
+    plan may set `resident`, the blocks that a multiprocessor must have registers for.
     """
 
     aligns_vectors = True
@@ -41,13 +42,14 @@ class BlockBuilder(Builder):
         super().__init__(name, params, index_dtype)
         self.blocks = blocks
         self.threads = threads
+        self.resident = 0
         self._shared_bytes = 0
         self._role_warps = 0
         self._running_threads = threads
 
     def finish(self) -> Linear:
         """Return the finished form with its grid."""
-        grid = Grid(self.blocks, self.threads, self._shared_bytes)
+        grid = Grid(self.blocks, self.threads, self._shared_bytes, self.resident)
         return dataclasses.replace(super().finish(), grid=grid)
 
     # Who runs.

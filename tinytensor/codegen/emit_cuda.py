@@ -62,7 +62,7 @@ def emit_cuda(linears: Sequence[Linear], name: str, target: Target) -> Program:
     entries: list[str] = []
     launches: list[LaunchShape] = []
     for number, linear in enumerate(linears):
-        entry = f"{name}_{number}" if number else name
+        entry = f"{name}_{number}"  # the name alone may be a function of CUDA, such as fma
         writer = CudaWriter(linear, target)
         entries.append(writer.entry(entry, workspace_bytes > 0))
         functions |= writer.values.functions
@@ -117,12 +117,21 @@ class CudaWriter(StatementWriter):
     def entry(self, entry: str, has_workspace: bool) -> str:
         """Write the function."""
         self.write_body()
-        ops = {node.op for node in self.linear.statements}
-        bounds = f"{self.grid.threads}, 1" if Op.ROLE in ops else f"{self.grid.threads}"
-        head = f'extern "C" __global__ void __launch_bounds__({bounds})'
+        head = f'extern "C" __global__ void __launch_bounds__({self.bounds()})'
         params = ",\n    ".join(self.params(has_workspace))
         lines = [head, f"{entry}(\n    {params})", "{", *self.prelude(), *self.lines, "}"]
         return "\n".join(lines)
+
+    def bounds(self) -> str:
+        """Write the threads of a block, and how many blocks must fit if the form says so.
+
+        Without that number ptxas aims at as many threads as fit, which streams of loads want, and
+        would rather spill one register (NVRTC 13.5); roles that divide the registers need it too.
+        """
+        grid = self.grid
+        has_roles = any(node.op is Op.ROLE for node in self.linear.statements)
+        resident = grid.resident or int(has_roles)
+        return f"{grid.threads}, {resident}" if resident else f"{grid.threads}"
 
     def params(self, has_workspace: bool) -> list[str]:
         """Write the params: written ones overlap no other, so `__restrict__` holds for all."""

@@ -105,7 +105,7 @@ class CudaValueEmitter(ValueEmitter):
         """Return the type of a variable."""
         if dtype is dtypes.bool:
             return mask_type(1, 0)
-        return struct_of(dtype).ctype
+        return storage_type(dtype) if dtype.lanes == 1 else struct_of(dtype).ctype
 
 
 # Scalars.
@@ -127,6 +127,7 @@ def cuda_constant(dtype: DType, bits: int) -> str:
 MATH = {
     Op.SQRT: {32: "__fsqrt_rn", 64: "__dsqrt_rn"},
     Op.FMA: {32: "__fmaf_rn", 64: "__fma_rn"},
+    Op.ABS: {32: "fabsf", 64: "fabs"},
     Op.FLOOR: {32: "floorf", 64: "floor"},
     Op.TRUNC: {32: "truncf", 64: "trunc"},
 }

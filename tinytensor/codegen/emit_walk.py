@@ -103,6 +103,8 @@ class StatementWriter(ABC):
 
 def wrap(text: str, indent: str) -> list[str]:
     """Break a line of C where it is too long."""
+    if len(indent) + len(text) <= LINE_CHARACTERS:
+        return [indent + text]
     return textwrap.wrap(
         text,
         LINE_CHARACTERS,

@@ -69,6 +69,8 @@ NEGATE_PAIR = "xor.b32 %0, %1, 0x80008000;"
 SCALAR_ROWS = (
     _plain(Op.MAX, "max_f32", F32, "max.NaN.f32"),
     _plain(Op.MIN, "min_f32", F32, "min.NaN.f32"),
+    _plain(Op.EXP2_APPROX, "exp2_approx_f32", F32, "ex2.approx.ftz.f32"),
+    _plain(Op.RECIPROCAL_APPROX, "reciprocal_approx_f32", F32, "rcp.approx.ftz.f32"),
     *(
         PtxInstruction(Op.NEG, f"neg_{word}x2", half.vector(2), (half.vector(2),), NEGATE_PAIR)
         for word, half in (("f16", F16), ("bf16", BF16))

@@ -16,11 +16,11 @@ from tinytensor.codegen.placement import Placement, drop_unused
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import AccessAttrs
 from tinytensor.ops.linear import UNORDERED, Linear, is_pure
-from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.op import ELEMENTWISE, MACHINE, Op
 from tinytensor.ops.uop import UOp, const
 from tinytensor.target import Target
 
-LANEWISE = ELEMENTWISE | {Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD, Op.CALL}
+LANEWISE = ELEMENTWISE | {*MACHINE, Op.CALL}
 BY_GROUP = frozenset((Op.WGMMA_FENCE, Op.WGMMA, Op.WGMMA_WAIT))
 
 

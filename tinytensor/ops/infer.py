@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.infer_blocks import BLOCK_INFER
-from tinytensor.ops.op import BINARY, BITWISE, COMPARE, UNARY, Op
+from tinytensor.ops.op import BINARY, BITWISE, COMPARE, MACHINE, UNARY, Op
 from tinytensor.ops.well_formed import check
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 INTEGER_ONLY = frozenset((*BITWISE, Op.FLOORDIV, Op.TRUNCDIV, Op.TRUNCMOD))
 BUFFERS = (Op.PARAM, Op.WORKSPACE, Op.SHARED, Op.TILE)
-FLOAT_ONLY = frozenset((*UNARY, Op.DIV, Op.FMA)) - {Op.NEG}
+FLOAT_ONLY = frozenset((*UNARY, *MACHINE, Op.DIV)) - {Op.NEG, Op.TRUNCDIV, Op.TRUNCMOD}
 
 
 def _scalar(node: UOp) -> Shape:
@@ -203,7 +203,7 @@ def _shuffle(node: UOp) -> Shape:
 
 INFER: dict[Op, Callable[[UOp], Shape]] = {
     **dict.fromkeys((Op.CONST, Op.PARAM, Op.RANGE, Op.WORKSPACE, Op.REGISTER), _leaf),
-    **dict.fromkeys((*UNARY, *BINARY, Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD), _arithmetic),
+    **dict.fromkeys((*UNARY, *BINARY, *MACHINE), _arithmetic),
     **dict.fromkeys(COMPARE, _compare),
     **dict.fromkeys((Op.SINK, Op.LOOP, Op.ENDLOOP, Op.IF, Op.ELSE, Op.ENDIF), _scalar),
     **dict.fromkeys((Op.READ, Op.PREFETCH, Op.CALL), _scalar),

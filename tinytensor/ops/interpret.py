@@ -113,6 +113,16 @@ def _in_float64(function: Callable[[Array], Array]) -> Meaning:
     return meaning
 
 
+def _flushing(function: Callable[[Array], Array]) -> Meaning:
+    """Lift a float64 function whose operands and results lose their denormals."""
+    rounded = _in_float64(function)
+    return lambda dtype, x: _flush(rounded(dtype, _flush(x, dtype)), dtype)
+
+
+def _flush(x: Array, dtype: DType) -> Array:
+    return np.where(np.abs(x) < np.finfo(dtype.value_numpy).tiny, np.copysign(0, x), x)
+
+
 def _plain(function: Callable[..., Array]) -> Meaning:
     """Lift a function that needs no widening: comparisons, bits of integers, selection."""
     return lambda dtype, *operands: function(*operands)
@@ -290,4 +300,7 @@ EVALUATE: dict[Op, Meaning] = {
     Op.FMA: _multiply_add,
     Op.TRUNCDIV: _arithmetic(_truncated_divide),
     Op.TRUNCMOD: _arithmetic(_truncated_modulo),
+    Op.ABS: _arithmetic(np.abs),
+    Op.EXP2_APPROX: _flushing(np.exp2),
+    Op.RECIPROCAL_APPROX: _flushing(np.reciprocal),
 }

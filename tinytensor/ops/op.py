@@ -112,6 +112,13 @@ class Op(Enum):
     FMA = ("x y z", "out[i] = x[i] * y[i] + z[i], rounded once", None, L)
     TRUNCDIV = ("x y", "out[i] = x[i] / y[i] toward 0; y[i] not 0, no overflow", None, L)
     TRUNCMOD = ("x y", "out[i] = x[i] - y[i] * trunc(x[i] / y[i])", None, L)
+    ABS = ("x", "out[i] = x[i] without its sign", None, L)
+    EXP2_APPROX = ("x", "out[i] = 2 ** x[i] within 2 ulp; denormals are 0", None, L, FUNCTION)
+    RECIPROCAL_APPROX = (
+        "x",
+        "out[i] = 1 / x[i] within an ulp; denormals are 0",
+        *(None, L, FUNCTION),
+    )
     SPLAT = ("x", "out[i] = x", None, L)
     STACK = ("lanes*", "out[i] = lanes[i]", None, L)
     LANE = ("x", "out = x[lanes[0]]", a.LanesAttrs, L)
@@ -205,4 +212,6 @@ BITWISE = (*LOGICAL, Op.SHL, Op.SHR)
 BINARY = (Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.FLOORDIV, Op.MOD, Op.MAX, Op.MIN, *BITWISE)
 ELEMENTWISE = frozenset((*UNARY, *BINARY, *COMPARE, Op.WHERE, Op.CAST, Op.BITCAST))
 VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SLICE, Op.PAD))
+APPROXIMATE = (Op.EXP2_APPROX, Op.RECIPROCAL_APPROX)
+MACHINE = (Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD, Op.ABS, *APPROXIMATE)
 COMMUTATIVE = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.EQ, Op.NE, *LOGICAL))

@@ -117,7 +117,7 @@ def _linear_lines(linear: Linear) -> list[str]:
 def _grid_lines(grid: Grid | None) -> list[str]:
     if grid is None:
         return []
-    return [f"grid {_show_value(grid.blocks)} {grid.threads} {grid.shared_bytes}"]
+    return [f"grid {_show_value(grid.blocks)} {grid.threads} {grid.shared_bytes} {grid.resident}"]
 
 
 # Reading.
@@ -163,7 +163,7 @@ class _Reader:
         elif first == "param":
             self.params.append(Param(_parse_dtype(rest[0]), int(rest[1]), rest[2] == "written"))
         elif first == "grid":
-            self.grid = Grid(_parse_blocks(rest[0]), int(rest[1]), int(rest[2]))
+            self.grid = Grid(_parse_blocks(rest[0]), *[int(each) for each in rest[1:]])
         elif first == "contraction":
             self.contraction = _parse_contraction(rest, self.nodes)
         elif first == "ranges":

@@ -1,5 +1,6 @@
 """The contraction plans of a GPU: a grid of blocks gives the INDEXED interpreter's sums."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -306,12 +307,33 @@ def test_a_plan_says_what_a_block_computes():
         "in rows before."
     )
     assert cuda_ffma.describe(large, SM90A) == (
-        "block 128 x 128 x 16 (wide), 3 stages, 8 x 16 sums a thread."
+        "block 128 x 128 x 16 (square), 3 stages, 8 x 8 sums a thread."
     )
 
 
 def test_an_empty_result_is_declined():
     assert cuda_ffma.facts(plain(0, 8, 8), SM80) == "the result is empty."
+
+
+@pytest.mark.parametrize(
+    ("dtype", "resident"), [(dtypes.float32, 2), (dtypes.float64, 1)], ids=lambda each: str(each)
+)
+def test_registers_are_left_for_the_blocks_a_multiprocessor_can_hold(dtype, resident):
+    (square_tiling,) = [each for each in FMA_TILINGS if each.name == "square"]
+
+    linear = fma_lowered(plain(256, 256, 64, 0, 0, dtype), square_tiling, SM90A)
+
+    assert linear.grid.resident == resident
+    assert f"__launch_bounds__(256, {resident})" in program_of(linear, SM90A).source
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(8, 8), (8, 4), (4, 4), (3, 8)])
+def test_each_sum_of_a_thread_shares_a_factor_with_the_one_before(rows, columns):
+    walked = list(cuda_ffma._walk(rows, columns))
+
+    assert sorted(walked) == [(row, column) for row in range(rows) for column in range(columns)]
+    for (row, column), (next_row, next_column) in itertools.pairwise(walked):
+        assert (row == next_row) != (column == next_column)
 
 
 # Compiled.
