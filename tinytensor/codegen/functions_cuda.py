@@ -27,7 +27,7 @@ ULP_BOUND: Final[dict[Op, float]] = {Op.EXP: 2.0, Op.TANH: 2.0, Op.ERF: 1.5}
 # log2(e) in float32 parts.
 LOG2_E_HIGH: Final = 1.44269502
 LOG2_E_LOW: Final = 1.92596303e-08
-LARGEST_POWER: Final = 126  # the powers of two that are normal floats, as are their inverses
+LEAST_POWER, GREATEST_POWER = -126, 127  # of two, among normal floats
 
 # Polynomials, highest power first; minimax fits of this project, rounded to float32.
 # (tanh(x) - x) / x**3 in powers of x**2 for |x| <= 0.6.
@@ -63,8 +63,8 @@ def expand_exp(x: UOp) -> UOp:
     """
     rounder = ROUNDER + EXPONENT_BIAS
     shifted = fma(x, LOG2_E_HIGH, rounder)
-    shifted = binary(Op.MAX, shifted, operand(x, rounder - LARGEST_POWER))
-    shifted = binary(Op.MIN, shifted, operand(x, rounder + LARGEST_POWER))
+    shifted = binary(Op.MAX, shifted, operand(x, rounder + LEAST_POWER))
+    shifted = binary(Op.MIN, shifted, operand(x, rounder + GREATEST_POWER))
     minus_n = operand(x, rounder) - shifted
     r = fma(x, LOG2_E_LOW, fma(x, LOG2_E_HIGH, minus_n))
     return _exp2(r) * power_of_two(bitcast(shifted, dtypes.int32))

@@ -155,6 +155,44 @@ def test_rows_and_columns_are_broadcast(columns, dtype):
     assert_plans_agree(broadcast_kernel(9, columns, dtype))
 
 
+def quotients(rows, columns):
+    """More division than memory, of bfloat16: each row's elements by a row that all share."""
+    r, c = make_range(0, rows), make_range(1, columns)
+    builder = KernelBuilder(r, c)
+    x = load(builder.param(dtypes.bfloat16, rows * columns), r * columns + c)
+    a = load(builder.param(dtypes.bfloat16, columns), c)
+    quotient = binary(Op.DIV, binary(Op.DIV, x, a), x + 1)
+    builder.store(r * columns + c, quotient, rows * columns)
+    return builder.kernel()
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "taken", "steps"),
+    [(8, 64, 4, 1), (4, 8, 4, 1), (9, 64, None, 4), (1, 640, None, 4), (1, 643, None, 4)],
+)
+def test_a_thread_of_a_heavy_kernel_takes_several_vectors(rows, columns, taken, steps):
+    kernel = quotients(rows, columns)
+
+    facts = cuda_pointwise.facts(kernel, SMALL)
+
+    assert (facts.rows.extent if facts.rows else None, facts.steps) == (taken, steps)
+    assert_plans_agree(kernel)
+
+
+def test_rows_of_one_thread_share_what_is_the_same_in_each():
+    kernel = quotients(8, 64)
+
+    (linear,) = cuda_pointwise.lower(cuda_pointwise.facts(kernel, SMALL), SMALL)
+
+    loads = [each.operands[0].attrs.number for each in linear.statements if each.op is Op.LOAD]
+    (x, a) = (each.operands[0].attrs.number for each in accesses_of(kernel.sink)[:2])
+    assert (loads.count(x), loads.count(a)) == (4, 1)
+
+
+def accesses_of(sink):
+    return [node for node in walk((sink,)) if node.op is Op.LOAD]
+
+
 def test_an_unaligned_view_is_read_element_by_element():
     i = make_range(0, 640)
     builder = KernelBuilder(i)
