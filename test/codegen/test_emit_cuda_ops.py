@@ -20,6 +20,7 @@ from codegen.test_emit_c_ops import UNARY, apply, assert_equal_bits, ops_of, res
 from runtime.cuda.programs import needs_nvrtc
 
 from tinytensor.codegen.builder import fma
+from tinytensor.codegen.functions_cuda import EXPANSIONS
 from tinytensor.codegen.legalize import legalize
 from tinytensor.codegen.legalize_lanes import split_lanes
 from tinytensor.dtype import USER_DTYPES, dtypes
@@ -294,7 +295,7 @@ def test_fma_on_a_gpu_rounds_once(dtype):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", FLOATS[:3], ids=lambda each: each.name)
-def test_functions_on_a_gpu_have_the_bits_of_the_interpreted_form(dtype, seed):
+def test_exact_graphs_of_functions_have_the_bits_of_the_interpreted_form(dtype, seed):
     random = np.random.default_rng(seed).normal(0.0, 20.0, 2**12)
     edges = padded(edges_of(dtype)).astype(np.float64)
     near = np.where(np.abs(edges) <= REDUCIBLE, edges, 1.0)
@@ -303,7 +304,8 @@ def test_functions_on_a_gpu_have_the_bits_of_the_interpreted_form(dtype, seed):
     expected = run_form(legal(linear), arrays)
     results = run_on_device(linear, arrays)
 
-    for op, result, want in zip(FUNCTIONS, results[1:], expected[1:], strict=True):
+    bits = zip(FUNCTIONS, results[1:], expected[1:], strict=True)
+    for op, result, want in [each for each in bits if each[0] not in EXPANSIONS]:
         assert np.array_equal(bits_of(result, dtype), bits_of(want, dtype)), op
 
 

@@ -75,7 +75,7 @@ def is_elif(outer, inner):
 
 
 def part_of(path):
-    """tinytensor/ops/uop.py -> ops; what only checks, or serves one target, is a part of its own."""
+    """tinytensor/ops/uop.py -> ops; what only checks or serves one target stands apart."""
     if CHECKS.match(path):
         return "checks"
     if CUDA.match(path):

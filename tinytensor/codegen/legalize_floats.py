@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tinytensor.codegen.builder import splat
 from tinytensor.codegen import functions, functions_cuda
+from tinytensor.codegen.builder import splat
 from tinytensor.codegen.legalize_casts import constant_of, widen
 from tinytensor.codegen.legalize_integers import (
     compare_bools,

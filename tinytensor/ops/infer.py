@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.infer_blocks import BLOCK_INFER
-from tinytensor.ops.op import BINARY, BITWISE, COMPARE, MACHINE, UNARY, Op
+from tinytensor.ops.op import APPROXIMATE, BINARY, BITWISE, COMPARE, MACHINE, UNARY, Op
 from tinytensor.ops.well_formed import check
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def _arithmetic(node: UOp) -> Shape:
         check(scalar.is_int or scalar is dtypes.bool, node, "takes integers or bool")
     if node.op in FLOAT_ONLY:
         check(scalar.is_float, node, "takes floats")
+    if node.op in APPROXIMATE:
+        check(scalar is dtypes.float32, node, "takes float32")
     return shape
 
 

@@ -19,6 +19,7 @@ from tinytensor.errors import InternalError
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
 
+LEAST_NORMAL = 2.0**-126  # of float32
 Array = np.ndarray[Any, Any]  # any shape, and the value type of some dtype
 Meaning = Callable[..., Array]  # (dtype of the result, *operands) -> result
 
@@ -114,13 +115,13 @@ def _in_float64(function: Callable[[Array], Array]) -> Meaning:
 
 
 def _flushing(function: Callable[[Array], Array]) -> Meaning:
-    """Lift a float64 function whose operands and results lose their denormals."""
+    """Lift a float64 function for float32: operands and results lose their denormals."""
     rounded = _in_float64(function)
-    return lambda dtype, x: _flush(rounded(dtype, _flush(x, dtype)), dtype)
+    return lambda dtype, x: _flush(rounded(dtype, _flush(x)))
 
 
-def _flush(x: Array, dtype: DType) -> Array:
-    return np.where(np.abs(x) < np.finfo(dtype.value_numpy).tiny, np.copysign(0, x), x)
+def _flush(x: Array) -> Array:
+    return np.where(np.abs(x) < LEAST_NORMAL, x * np.float32(0), x)
 
 
 def _plain(function: Callable[..., Array]) -> Meaning:

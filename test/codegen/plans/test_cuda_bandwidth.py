@@ -168,7 +168,11 @@ def quotients(rows, columns):
 
 @pytest.mark.parametrize(
     ("rows", "columns", "taken", "steps"),
-    [(8, 64, 4, 1), (4, 8, 4, 1), (9, 64, None, 4), (1, 640, None, 4), (1, 643, None, 4)],
+    [
+        *((8, 2048, 4, 1), (2048, 8, 4, 1), (9, 2048, None, 4)),
+        *((1, 16384, None, 4), (1, 16387, None, 4)),
+        (7, 2048, None, 1),  # too few blocks would be left
+    ],
 )
 def test_a_thread_of_a_heavy_kernel_takes_several_vectors(rows, columns, taken, steps):
     kernel = quotients(rows, columns)
@@ -180,7 +184,7 @@ def test_a_thread_of_a_heavy_kernel_takes_several_vectors(rows, columns, taken, 
 
 
 def test_rows_of_one_thread_share_what_is_the_same_in_each():
-    kernel = quotients(8, 64)
+    kernel = quotients(8, 2048)
 
     (linear,) = cuda_pointwise.lower(cuda_pointwise.facts(kernel, SMALL), SMALL)
 

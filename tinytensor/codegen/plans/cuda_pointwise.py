@@ -34,6 +34,7 @@ THREADS = 256
 # 142 us with one vector, 130 us with 4 (H200).
 VECTORS_OF_HEAVY = 4
 HEAVY = 5.0  # instructions a byte; memory is as slow as 6
+LEAST_BLOCKS = 2  # of each multiprocessor, so that many warps still take turns
 
 # Instructions of ops that take more than one in float32 (ptxas 13.0, sm_90a).
 INSTRUCTIONS = {
@@ -71,7 +72,9 @@ def facts(kernel: Kernel, target: Target) -> CudaPointwiseFacts | None:
         lanes //= 2
     ranges = innermost(merged.ranges, last)
     plain = CudaPointwiseFacts(merged, Spread(ranges, lanes), whole // lanes, THREADS)
-    return _with_more_vectors(plain) if lanes > 1 and _is_heavy(merged, ranges) else plain
+    blocks = plain.spread.count // (THREADS * VECTORS_OF_HEAVY)
+    is_large = lanes > 1 and blocks >= LEAST_BLOCKS * target.multiprocessors
+    return _with_more_vectors(plain) if is_large and _is_heavy(merged, ranges) else plain
 
 
 def _is_heavy(kernel: Kernel, ranges: Sequence[UOp]) -> bool:
