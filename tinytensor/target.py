@@ -117,7 +117,7 @@ A100_RATES = GpuRates(1.4e12, 15.6e12, 250e12)
 GPU_RATES = {"NVIDIA H200": H200_RATES}
 
 PORTABLE_GPU = frozenset({"mma", "cp.async"})
-HOPPER = PORTABLE_GPU | {"wgmma", "bulk"}
+HOPPER = PORTABLE_GPU | {"wgmma", "bulk", "grid_dependency"}
 HOPPER_CAPABILITY = (9, 0)
 
 

@@ -1,6 +1,7 @@
 """Every kernel of the corpus compiles for both architectures, without spills, and is right."""
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -34,17 +35,33 @@ def lowered(outputs, target):
     return [(step.call, lower(step.call.kernel, target)) for step in steps]
 
 
-def compile_with_log(source, target):
-    """Compile to a CUBIN; return what the assembler says of registers, stack and spills."""
+@dataclass(frozen=True)
+class Compiled:
+    """What the assembler says of registers, stack and spills, and the PTX it was given."""
+
+    log: str
+    ptx: str
+
+
+def compiled(source, target):
+    """Compile a source for a target."""
     bindings = nvrtc._load()
     program = nvrtc._call(bindings, "nvrtcCreateProgram", source.encode(), b"k.cu", 0, [], [])
     flags = [f"--gpu-architecture={target.name}", *nvrtc.FLAGS, "--ptxas-options=-v"]
     options = [flag.encode() for flag in flags]
     status = bindings.nvrtcCompileProgram(program, len(options), options)[0]
     log = nvrtc._read(bindings, "ProgramLog", program).rstrip(b"\0").decode()
+    ptx = nvrtc._read(bindings, "PTX", program).rstrip(b"\0").decode() if not status else ""
     assert not status, f"{target.name}: {log}\n{source}"
     bindings.nvrtcDestroyProgram(program)
-    return log
+    return Compiled(log, ptx)
+
+
+def touches_memory_early(ptx):
+    """Whether some entry reads or writes global memory before it waits for the launch before it."""
+    entries = ptx.split(".visible .entry")[1:]
+    ahead = [entry[: entry.find("griddepcontrol.wait")] for entry in entries]
+    return any(re.search(r"\b(ld|st|red|atom)\.global|cp\.async", part) for part in ahead)
 
 
 def memory_of_threads(log):
@@ -59,21 +76,31 @@ def memory_of_threads(log):
 def test_a_family_compiles_and_keeps_all_in_registers(family, target):
     done = set()
     for case in [each for each in CASES if each.family == family]:
-        for _, made in lowered(case.outputs(case.sizes), target):
-            source = made.program.source
+        for _, kernel in lowered(case.outputs(case.sizes), target):
+            source = kernel.program.source
             if source in done:
                 continue
             done.add(source)
-            found = memory_of_threads(compile_with_log(source, target))
+            made = compiled(source, target)
+            found = memory_of_threads(made.log)
+            if "grid_dependency" in target.features:
+                assert not touches_memory_early(made.ptx), case.name
             if case.name not in WITH_A_STACK_FRAME:
                 assert found == NOTHING_SPILLED, f"{case.name} on {target.name}: {found}"
 
 
 @needs_nvrtc
 def test_a_stack_frame_is_found():
-    found = memory_of_threads(compile_with_log(stack_program().source, SM90A))
+    found = memory_of_threads(compiled(stack_program().source, SM90A).log)
 
     assert {each[0] for each in found} == {str(4 * STACK_INTS)}
+
+
+@pytest.mark.parametrize("wait", ["", "griddepcontrol.wait;"])
+def test_an_access_before_the_wait_is_found(wait):
+    ptx = f".visible .entry k() {{ {wait} ld.global.f32 %f1, [%rd1]; griddepcontrol.wait; }}"
+
+    assert touches_memory_early(ptx) == (wait == "")
 
 
 def test_each_case_has_a_name_of_its_own():

@@ -12,7 +12,8 @@ class LaunchShape:
     """How a GPU runs one entry: blocks of threads. Units: `shared_bytes` of dynamic shared memory.
 
     `tensor_maps` are the TENSOR_MAP nodes of the entry's last arguments, in order; the runtime
-    encodes each from its buffer's address and passes the 128 bytes by value.
+    encodes each from its buffer's address and passes the 128 bytes by value. An entry that
+    `waits_itself` may start while the launch before it ends: it touches memory only after waiting.
     """
 
     entry: str
@@ -20,6 +21,7 @@ class LaunchShape:
     threads: int
     shared_bytes: int
     tensor_maps: tuple[UOp, ...] = ()
+    waits_itself: bool = False
 
 
 @dataclass(frozen=True, slots=True)

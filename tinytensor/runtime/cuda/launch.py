@@ -104,16 +104,34 @@ def prepare_launch(
     pointers = (ctypes.c_void_p * (count + len(shape.tensor_maps)))()
     first = ctypes.addressof(values)
     pointers[:count] = [first + ADDRESS_BYTES * number for number in range(count)]
-    block = (shape.threads, 1, 1)
-    tail = (shape.shared_bytes, stream, ctypes.addressof(pointers), 0)
     return PreparedLaunch(
         entry=shape.entry,
-        start=functools.partial(driver.api.cuLaunchKernel, function, *shape.grid, *block, *tail),
+        start=_start(driver, stream, function, shape, ctypes.addressof(pointers)),
         pointers=pointers,
         tensor_maps=shape.tensor_maps,
         first_map=count,
         local_bytes=driver.function_attribute(function, "LOCAL_SIZE_BYTES"),
     )
+
+
+def _start(
+    driver: Driver, stream: Handle, function: Handle, shape: LaunchShape, parameters: int
+) -> Callable[[], tuple[Handle]]:
+    """Return the call that launches an entry, with all it takes but the parameters' values."""
+    api, block = driver.api, (shape.threads, 1, 1)
+    if not shape.waits_itself:
+        tail = (shape.shared_bytes, stream, parameters, 0)
+        return functools.partial(api.cuLaunchKernel, function, *shape.grid, *block, *tail)
+    early = api.CUlaunchAttribute()
+    name = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
+    early.id = driver.constant("CUlaunchAttributeID", name)
+    early.value.programmaticStreamSerializationAllowed = 1
+    launch = api.CUlaunchConfig()
+    launch.gridDimX, launch.gridDimY, launch.gridDimZ = shape.grid
+    launch.blockDimX, launch.blockDimY, launch.blockDimZ = block
+    launch.sharedMemBytes, launch.hStream = shape.shared_bytes, stream
+    launch.attrs, launch.numAttrs = [early], 1
+    return functools.partial(api.cuLaunchKernelEx, launch, function, parameters, 0)
 
 
 def _allow_shared(driver: Driver, function: Handle, shared_bytes: int) -> None:
