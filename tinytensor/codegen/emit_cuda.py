@@ -49,12 +49,13 @@ PLACES = {
 }
 ON_CHIP = (Op.SHARED, Op.TILE, Op.MBARRIERS)
 
-# The next launch may start now; this one goes on when the one before it has ended. On an H200 it
-# saves 0.5 to 1.1 us a kernel.
+# This launch goes on when the one before it has ended; only then may the next one start. In the other
+# order blocks of many launches ahead wait in the multiprocessors' slots: on an H200 a product of
+# 8.3 us took 11.8, one of 15.9 took 63; without either line the first takes 8.9.
 # Source: PTX ISA, griddepcontrol.
 GRID_DEPENDENCY = (
-    'asm volatile("griddepcontrol.launch_dependents;");',
     'asm volatile("griddepcontrol.wait;" ::: "memory");',
+    'asm volatile("griddepcontrol.launch_dependents;");',
 )
 
 
