@@ -109,6 +109,11 @@ def to_host(leaf: UOp) -> npt.NDArray[Any]:
     return array
 
 
+def storage_of(leaf: UOp) -> Buffer:
+    """Return the memory of a BUFFER leaf, for what reads it where it lies."""
+    return _STORAGE[leaf]
+
+
 def realize(roots: Sequence[Root]) -> list[UOp]:
     """Compute all values as one schedule per device; return BUFFER leaves of the same shapes.
 
