@@ -164,8 +164,8 @@ class TorchProgram:
             "where >": lambda m, x, y: choose(m, x > y, y, x),
         }
         whole = not pair.is_float and not other.is_float
-        common = torch.result_type(pair.theirs, other.theirs)
-        if whole and bool((other.theirs.to(common) != 0).all()):
+        divided_as = torch.result_type(pair.theirs, other.theirs)
+        if whole and bool((other.theirs.to(divided_as) != 0).all()):
             table["//"] = lambda _, x, y: x // y
             table["%"] = lambda _, x, y: x % y
         if whole and "bool" not in (pair.name, other.name):

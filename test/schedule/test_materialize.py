@@ -68,3 +68,23 @@ def test_the_reason_of_a_kernel_without_fusing_is_the_setting():
     stored = decisions_of(row(5).exp() * 2.0, kind="store", fuse=0)
 
     assert stored[0] == "store exp f32[5]: TT_FUSE=0: one kernel per op."
+
+
+def test_a_value_that_one_kernel_reads_twice_at_one_place_is_computed_once():
+    x = Tensor(np.ones((4, 8), np.float32))
+    scale = Tensor(np.ones(8, np.float32))
+
+    line = (x * scale + 1.0).gelu() * scale
+
+    assert len(kernels_of(line)) == 1
+
+
+def test_a_value_read_at_very_many_places_is_stored():
+    x = Tensor(np.ones((4, 4), np.float32))
+    for _ in range(12):
+        x = x + x.T
+
+    reasons = decisions_of(x, kind="store")
+
+    assert any(reason.endswith("places.") for reason in reasons)
+    assert len(kernels_of(x)) < 12

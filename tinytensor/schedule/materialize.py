@@ -19,19 +19,11 @@ from tinytensor.schedule.contraction import path_to_product
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.lower_views import ranges_over
 from tinytensor.schedule.region import LEAVES, Region, RegionBuilder, source_of
+from tinytensor.schedule.uses import Evaluations, Use, Uses
 from tinytensor.target import Target
 
 TRANSCENDENTAL_FLOPS = 20  # exp, log, tanh, erf, sin: 12 to 25 vector operations each
 DIVISION_FLOPS = 8
-MOST = 1e6  # flops or bytes of one evaluation: beyond it only the verdict "store" is possible
-
-
-@dataclass(slots=True)
-class Use:
-    """How a free value would be used if it were not stored: evaluations, and by which kernels."""
-
-    evaluations: int
-    kernels: set[UOp]
 
 
 def materialize(
@@ -81,8 +73,7 @@ class _Chooser:
         self.fuse = fuse
         self.target = target
         self.stored: dict[UOp, Decision] = {}
-        self.uses: dict[UOp, Use] = {}
-        self.costs: dict[UOp, Cost] = {}
+        self.uses = Uses()
 
     def visit(self, node: UOp) -> None:
         """Decide about one node, whose users are all decided, and tell its operands."""
@@ -90,39 +81,44 @@ class _Chooser:
             return
         region = self.region_of.get(node)
         if region is not None:
-            self._tell(node, math.prod(node.shape), {region.anchor})
+            self._tell_stored(node, region.anchor)
             return
         if node not in self.uses and node not in self.roots:
             return
-        use = self.uses.get(node, Use(0, set()))
+        use = self.uses.of(node)
         decision = self._decide(node, use)
         if decision is None:
-            self._tell(node, use.evaluations, use.kernels)
+            self._tell(node, use.evaluations)
             return
         self.stored[node] = decision
-        self._tell(node, math.prod(node.shape), {node})
+        self._tell_stored(node, node)
 
-    def _tell(self, node: UOp, evaluations: int, kernels: set[UOp]) -> None:
+    def _tell_stored(self, node: UOp, anchor: UOp) -> None:
+        self._tell(node, {self.uses.kernel_place(anchor): math.prod(node.shape)})
+
+    def _tell(self, node: UOp, evaluations: Evaluations) -> None:
         if node in self.contractions:
-            self._tell_factors(node, kernels)
+            self._tell_factors(node, next(iter(evaluations)))
             return
-        if node.op is Op.REDUCE:
-            evaluations = math.prod(node.operands[0].shape)
-        for each in dict.fromkeys(node.operands):
-            self._use(each, evaluations, kernels)
+        if node.op in ELEMENTWISE:
+            behind = dict(evaluations)
+        else:
+            count = math.prod(node.operands[0].shape) if node.op is Op.REDUCE else None
+            behind = {
+                self.uses.through(place, node): count or each for place, each in evaluations.items()
+            }
+        for each in node.operands:
+            self.uses.tell(each, behind)
 
-    def _tell_factors(self, node: UOp, kernels: set[UOp]) -> None:
+    def _tell_factors(self, node: UOp, place: int) -> None:
         """Count that a factor is read once a block of the other range, not once a product."""
         batch, m, n, k = self.contractions[node].extents
         reloads = max(1, n // self.target.contraction_columns)
         a, b = path_to_product(node)[-1].operands
-        self._use(_below_views(a), batch * m * k * reloads, kernels)
-        self._use(_below_views(b), batch * n * k, kernels)
-
-    def _use(self, node: UOp, evaluations: int, kernels: set[UOp]) -> None:
-        use = self.uses.setdefault(node, Use(0, set()))
-        use.evaluations += evaluations
-        use.kernels |= kernels
+        per_factor = ((a, batch * m * k * reloads), (b, batch * n * k))
+        for factor, evaluations in per_factor:
+            behind = self.uses.through(self.uses.through(place, node), factor)
+            self.uses.tell(_below_views(factor), {behind: evaluations})
 
     def _decide(self, node: UOp, use: Use) -> Decision | None:
         if node in self.roots:
@@ -140,48 +136,43 @@ class _Chooser:
 
     def _is_product(self, node: UOp) -> bool:
         """Whether a node is a product that is only summed: a sum of products is one op."""
-        return node.op is Op.MUL and all(_is_sum(each) for each in self.uses[node].kernels)
+        readers = self.uses.kernels(self.uses.of(node))
+        return node.op is Op.MUL and all(_is_sum(each) for each in readers)
 
     def _weigh(self, node: UOp, use: Use) -> Decision | None:
         elements = math.prod(node.shape)
-        if use.evaluations <= elements and len(use.kernels) <= 1:
+        readers = self.uses.kernels(use)
+        if use.is_scattered:
+            reason = f"it is read at {len(use.evaluations)} places."
+            return Decision("store", describe(node), reason)
+        if use.total <= elements and len(readers) <= 1:
             return None
         target = self.target
-        recompute, once = self._seconds(node, use.evaluations), self._seconds(node, elements)
-        moved = node.dtype.itemsize * (elements + use.evaluations)
-        store = once + moved / target.copy_rate + target.launch_seconds
+        cost = self._cost(node)
+        moved = node.dtype.itemsize * (elements + use.total)
+        recompute = cost.seconds(use.total, target)
+        store = cost.seconds(elements, target) + moved / target.copy_rate + target.launch_seconds
         if store >= recompute:
             return None
-        kernels = f"{len(use.kernels)} kernel{'s' * (len(use.kernels) != 1)}"
+        kernels = f"{len(readers)} kernel{'s' * (len(readers) != 1)}"
         reason = (
-            f"{use.evaluations / max(1, elements):.0f} uses of each element in {kernels}; "
+            f"{use.total / max(1, elements):.0f} uses of each element in {kernels}; "
             f"to store {store * 1e6:.1f} us, to recompute {recompute * 1e6:.1f} us."
         )
         return Decision("store", describe(node), reason)
 
-    def _seconds(self, node: UOp, evaluations: int) -> float:
-        cost = self._cost(node)
-        return evaluations * (
-            cost.flops / self.target.flop_rate + cost.bytes_read / self.target.copy_rate
-        )
-
     def _cost(self, root: UOp) -> Cost:
         """Return the cost of one evaluation, with every free operand computed on the way."""
+        computed: dict[UOp, None] = {}
         stack = [root]
         while stack:
-            node = stack[-1]
-            if node in self.costs:
-                stack.pop()
-                continue
-            computed = [each for each in node.operands if self._is_computed(each)]
-            missing = [each for each in computed if each not in self.costs]
-            if missing:
-                stack.extend(missing)
-                continue
-            stack.pop()
-            read = [each for each in node.operands if each not in computed]
-            self.costs[node] = _sum_costs(node, read, [self.costs[each] for each in computed])
-        return self.costs[root]
+            node = stack.pop()
+            if node not in computed:
+                computed[node] = None
+                stack.extend(each for each in node.operands if self._is_computed(each))
+        read = {each for node in computed for each in node.operands if each not in computed}
+        loads = [each.dtype.itemsize for each in read if each.op not in (Op.CONST, Op.IOTA)]
+        return Cost(sum(_own_flops(node) for node in computed), sum(loads))
 
     def _is_computed(self, node: UOp) -> bool:
         return node.op not in LEAVES and node not in self.region_of and node not in self.too_big
@@ -191,15 +182,12 @@ class _Chooser:
 class Cost:
     """What one evaluation of a value takes."""
 
-    flops: float
-    bytes_read: float
+    flops: int
+    bytes_read: int
 
-
-def _sum_costs(node: UOp, read: Sequence[UOp], computed: Sequence[Cost]) -> Cost:
-    loads = sum(each.dtype.itemsize for each in read if each.op not in (Op.CONST, Op.IOTA))
-    flops = _own_flops(node) + sum(each.flops for each in computed)
-    bytes_read = loads + sum(each.bytes_read for each in computed)
-    return Cost(min(flops, MOST), min(bytes_read, MOST))
+    def seconds(self, evaluations: int, target: Target) -> float:
+        """Return the time of that many evaluations on a target."""
+        return evaluations * (self.flops / target.flop_rate + self.bytes_read / target.copy_rate)
 
 
 def _own_flops(node: UOp) -> int:

@@ -35,8 +35,8 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ste
 
     Takes:  TENSOR form; roots are distinct nodes that are no BUFFER, without COPY below them.
     Gives:  steps whose kernels store every root; leaves are BUFFER nodes.
-    Cost:   linear in the graph, plus, per reduction, the elementwise work between it and the
-            nearest reductions or leaves below.
+    Cost:   linear in the graph, plus, per reduction, the work between it and the nearest landmarks
+            below.
     """
     order = walk(roots)
     if options.verify:

@@ -1,0 +1,73 @@
+"""Counts how often a value would be computed if it were not stored.
+
+A kernel computes a value once for each element and each *place* it reads it at. A place is a kernel
+and the views on the way: `y * y` reads y at one place, `x + x.T` reads x at two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tinytensor.ops.uop import UOp
+
+MOST_PLACES = 64
+
+Evaluations = Mapping[int, int]  # by place
+
+
+@dataclass(slots=True)
+class Use:
+    """The evaluations of one value, by place."""
+
+    evaluations: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """All evaluations, in elements."""
+        return sum(self.evaluations.values())
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether the places are too many to tell apart, as views on views of sums make them."""
+        return len(self.evaluations) > MOST_PLACES
+
+
+class Uses:
+    """What the users of each value have told, and the numbers of places."""
+
+    def __init__(self) -> None:
+        self._uses: dict[UOp, Use] = {}
+        self._numbers: dict[tuple[int, UOp], int] = {}
+        self._kernels: list[UOp] = []
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._uses
+
+    def of(self, node: UOp) -> Use:
+        """Return the uses of a node told so far."""
+        return self._uses.get(node) or Use()
+
+    def kernels(self, use: Use) -> set[UOp]:
+        """Return the anchors of the kernels that would compute a value."""
+        return {self._kernels[place] for place in use.evaluations}
+
+    def kernel_place(self, anchor: UOp) -> int:
+        """Return the place of what a kernel computes at its own position."""
+        return self._place(-1, anchor, anchor)
+
+    def through(self, place: int, view: UOp) -> int:
+        """Return the place that lies behind a view (or a fold) read at a place."""
+        return self._place(place, view, self._kernels[place])
+
+    def tell(self, node: UOp, evaluations: Evaluations) -> None:
+        """Note that a node is computed at some places; two readers at one place compute it once."""
+        known = self._uses.setdefault(node, Use()).evaluations
+        for place, count in evaluations.items():
+            known[place] = max(known.get(place, 0), count)
+
+    def _place(self, outer: int, through: UOp, kernel: UOp) -> int:
+        number = self._numbers.setdefault((outer, through), len(self._kernels))
+        if number == len(self._kernels):
+            self._kernels.append(kernel)
+        return number
