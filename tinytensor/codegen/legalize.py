@@ -19,6 +19,7 @@ from tinytensor.codegen.legalize_integers import (
     shift_left,
     shift_right,
 )
+from tinytensor.codegen.legalize_philox import legalize_philox
 from tinytensor.ops.linear import Linear, is_pure
 from tinytensor.ops.op import COMPARE, Op
 from tinytensor.ops.uop import UOp
@@ -39,6 +40,7 @@ RULES: dict[Op, Rule] = {
     Op.MOD: legalize_modulo,
     Op.SHL: shift_left,
     Op.SHR: shift_right,
+    Op.PHILOX: legalize_philox,
     Op.CAST: legalize_cast,
 }
 
@@ -47,7 +49,7 @@ def legalize(linear: Linear, target: Target) -> Linear:
     """Replace what C lacks by arithmetic that it has; the value of every node is kept.
 
     Takes:  LINEAR form as plans write it.
-    Gives:  LINEAR form without FLOORDIV, MOD, MAX, MIN and functions; halves are only moved,
+    Gives:  LINEAR form without FLOORDIV, MOD, MAX, MIN, PHILOX, functions; halves are only moved,
             selected and cast to and from float32; bool has AND OR XOR and WHERE alone; shifts stay
             inside their width, casts of floats to integers inside the integer's range.
     Placed: after the plan, before emission. On its own output it changes nothing.
