@@ -17,7 +17,9 @@ def read_version() -> str:
     return found.group(1)
 
 
-TEST = ["pytest>=8", "pytest-xdist", "hypothesis", "ruff", "mypy"]
+# The NVRTC wheel and cuda-python must be of one CUDA major version.
+NVRTC = "nvidia-cuda-nvrtc>=13,<14"
+TEST = ["pytest>=8", "pytest-xdist", "hypothesis", "ruff", "mypy", NVRTC]
 
 setup(
     name="tinytensor",
@@ -29,8 +31,7 @@ setup(
     packages=find_packages(include=["tinytensor*"]),
     install_requires=["numpy", "cuda-python>=13,<14"],
     extras_require={
-        # The NVRTC wheel and cuda-python must be of one CUDA major version.
-        "cuda": ["nvidia-cuda-nvrtc>=13,<14"],
+        "cuda": [NVRTC],
         "test": TEST,
         "test-torch": [*TEST, "torch==2.13.0"],
     },

@@ -64,7 +64,7 @@ class Tour:
 
     def linear(self) -> str:
         """The LINEAR form: who does it, in which order."""
-        return _excerpt(show(self.lowered.planned), "LOOP")
+        return _excerpt(show(self.lowered.planned[0]), "LOOP")
 
     def source(self) -> str:
         """The C that is compiled."""

@@ -8,7 +8,7 @@ from schedule.reading import kernels_of
 from tinytensor import Tensor, config
 from tinytensor.program_cache import make_program
 from tinytensor.runtime.cache import open_cache
-from tinytensor.target import CPU_AVX512
+from tinytensor.target import CPU_AVX512, SM90A
 
 
 @pytest.fixture
@@ -62,3 +62,12 @@ def test_a_record_that_is_no_program_is_made_again(change, kernel, tmp_path):
     assert again.lowered is not None
     assert again.program == after.program == first.program
     assert after.lowered is None
+
+
+def test_a_program_of_gpu_launches_comes_back_from_the_disk(kernel):
+    first = make_program(kernel, SM90A, is_shown=False)
+    second = make_program(kernel, SM90A, is_shown=False)
+
+    assert second.lowered is None
+    assert second.program == first.program
+    assert hash(second.program) == hash(first.program)

@@ -50,9 +50,12 @@ def target_facts(target: Target) -> str:
     """Say what the compiler knows about a machine."""
     if target.kind == "python":
         return "needs no compiler: runs kernels with NumPy"
+    features = " ".join(sorted(target.features))
+    if target.kind == "cuda":
+        shared = f"{target.shared_bytes >> 10} KiB of shared memory a block"
+        return f"{target.name}, {target.multiprocessors} multiprocessors, {shared} ({features})"
     caches = [target.l1_bytes, target.l2_bytes, target.l3_bytes]
     sizes = ", ".join(f"L{level} {size >> 10} KiB" for level, size in enumerate(caches, start=1))
-    features = " ".join(sorted(target.features))
     vectors = f"{target.registers} vector registers of {target.vector_bytes} bytes"
     return f"{vectors} ({features}), {sizes}"
 

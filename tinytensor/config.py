@@ -77,7 +77,8 @@ SETTINGS = (
         "stress",
         False,
         SWITCH,
-        "Choose the smallest tiles, the least memory and a shuffled order, to find mistakes.",
+        "Choose the smallest tiles, the least memory and a shuffled order, and fill fresh memory "
+        "with NaN, to find mistakes.",
     ),
     Setting("TT_DEVICE", "device", "", None, "The default device; empty: the best one present."),
     Setting(

@@ -7,11 +7,11 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.kernel import Kernel
-from tinytensor.ops.program import Program
+from tinytensor.ops.program import LaunchShape, Program
 from tinytensor.ops.text import show
 from tinytensor.runtime.cache import open_cache
 from tinytensor.target import Target
@@ -38,7 +38,8 @@ def make_program(kernel: Kernel, target: Target, is_shown: bool) -> Made:
         return Made(known, None)
     lower = lazy_import("tinytensor.codegen.lower", None, "realize").lower
     lowered: Lowered = lower(kernel, target)
-    store.put_text(key, json.dumps(asdict(lowered.program)))
+    if not any(launch.tensor_maps for launch in lowered.program.launches):
+        store.put_text(key, json.dumps(asdict(lowered.program)))
     return Made(lowered.program, lowered)
 
 
@@ -46,9 +47,17 @@ def _read(record: str) -> Program | None:
     """Return the program that a record holds; None if it holds something else."""
     try:
         fields = json.loads(record)
-        return Program(**{**fields, "libraries": tuple(fields["libraries"])})
+        fields["libraries"] = tuple(fields["libraries"])
+        fields["launches"] = tuple([_read_launch(each) for each in fields["launches"]])
+        return Program(**fields)
     except (ValueError, TypeError, KeyError):
         return None
+
+
+def _read_launch(fields: dict[str, Any]) -> LaunchShape:  # Any: a JSON object
+    """Return a launch; tensor maps hold nodes, so programs that have any are not kept."""
+    x, y, z = fields["grid"]
+    return LaunchShape(**{**fields, "grid": (x, y, z), "tensor_maps": ()})
 
 
 def _key_of(kernel: Kernel, target: Target) -> str:

@@ -142,6 +142,11 @@ def _copy_out(leaf: UOp) -> npt.NDArray[Any]:
     return array
 
 
+def storage_of(leaf: UOp) -> Buffer:
+    """Return the memory of a BUFFER leaf, for what reads it where it lies."""
+    return _STORAGE[leaf]
+
+
 def realize(roots: Sequence[Root]) -> list[UOp]:
     """Compute all values as one schedule per device; return BUFFER leaves of the same shapes.
 
@@ -183,10 +188,12 @@ def _with_shape(leaf: UOp, root: UOp) -> UOp:
 
 def _resolve_copies(roots: Sequence[UOp]) -> Graph:
     """Replace what is already computed, and each COPY, by the leaf that holds its value."""
-    known = {node: leaf for node, made in _COMPUTED.items() if (leaf := made()) is not None}
-    nodes = walk(roots, stop=set(known))
+    nodes = walk(roots)
+    known = _computed_among(nodes) if _COMPUTED else {}
+    if known:
+        nodes = walk(roots, stop=set(known))
     copies = [each for each in nodes if each.op is Op.COPY and each not in known]
-    if not copies and not (known and any(node in known for node in nodes)):
+    if not copies and not known:
         return Graph(tuple(roots), nodes)
     for node in copies:
         source = _contents_of(substitute_all(node.operands, known)[0])
@@ -196,6 +203,13 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
         known[node] = _with_shape(moved, node)
     replaced = tuple([_contents_of(node) for node in substitute_all(tuple(roots), known)])
     return Graph(replaced, walk(replaced))
+
+
+def _computed_among(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
+    """Return the leaves of those nodes whose value somebody still keeps."""
+    found = [(node, _COMPUTED.get(node)) for node in nodes]
+    leaves = [(node, made()) for node, made in found if made is not None]
+    return {node: leaf for node, leaf in leaves if leaf is not None}
 
 
 def _device_of(node: UOp) -> str | None:

@@ -152,11 +152,13 @@ def show_schedule(roots: Sequence[UOp], planned: Sequence[Planned]) -> None:
 def print_code(lowered: Lowered, machine_code: str) -> None:
     """Print a kernel's LINEAR form (DEBUG=3), source (4), every pass (5) and machine code (6)."""
     name = lowered.kernel.name
-    _print(f"--- LINEAR {name}, as planned\n{show(lowered.planned)}")
+    for each in lowered.planned:
+        _print(f"--- LINEAR {name}, as planned\n{show(each)}")
     if config.debug >= 5:
-        _print(f"--- LINEAR {name}, after legalize\n{show(lowered.legal)}")
-        for each in lowered.times:
-            _print(f"pass {each.name:10} {each.seconds * 1e3:8.2f} ms")
+        for each in lowered.legal:
+            _print(f"--- LINEAR {name}, after legalize\n{show(each)}")
+        for taken in lowered.times:
+            _print(f"pass {taken.name:14} {taken.seconds * 1e3:8.2f} ms")
     if config.debug >= 4:
         _print(f"--- SOURCE {name}\n{lowered.program.source}")
     if config.debug >= 6:

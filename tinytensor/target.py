@@ -11,8 +11,10 @@ class Target:
     """One kind of machine to generate code for.
 
     Units: `copy_rate` in bytes a second (read plus written), `flop_rate` in fp32 operations a
-    second of one core. The rates come from a table, never from a measurement in this process, so
-    the same program is planned the same way each time.
+    second of one core, or of a whole GPU; `half_rate` the same for matrix instructions on halves;
+    `shared_bytes` of one block. The rates come from a table, never from a measurement in this
+    process, so the same program is planned the same way each time.
+    A GPU's `name` is the architecture that its code is compiled for.
     """
 
     name: str
@@ -28,6 +30,9 @@ class Target:
     max_kernel_ops: int = 512
     launch_seconds: float = 1e-6
     contraction_columns: int = 512  # n computed per pass over the other factor of a product
+    half_rate: float = 0.0
+    shared_bytes: int = 0
+    multiprocessors: int = 1
 
     def lanes(self, itemsize: int) -> int:
         """Count the elements of `itemsize` bytes that one vector register holds, at least 1.
@@ -94,3 +99,60 @@ PYTHON = Target(
     copy_rate=5e9,
     flop_rate=5e9,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRates:
+    """What a GPU reaches. Units: bytes a second, and operations a second in fp32 and halves."""
+
+    copy_rate: float
+    flop_rate: float
+    half_rate: float
+
+
+# H200: measured (copy, register-tiled product, vendor library's product of bf16 on a cool card).
+# A100: nine tenths of the published bandwidth, eight tenths of the published operations.
+H200_RATES = GpuRates(4.3e12, 60e12, 790e12)
+A100_RATES = GpuRates(1.4e12, 15.6e12, 250e12)
+GPU_RATES = {"NVIDIA H200": H200_RATES}
+
+PORTABLE_GPU = frozenset({"mma", "cp.async"})
+HOPPER = PORTABLE_GPU | {"wgmma", "bulk", "grid_dependency"}
+HOPPER_CAPABILITY = (9, 0)
+
+
+def cuda_target(
+    capability: tuple[int, int],
+    device_name: str = "",
+    multiprocessors: int = 108,
+    shared_bytes: int = 163 << 10,
+    l2_bytes: int = 40 << 20,
+) -> Target:
+    """Describe a GPU by what its driver tells; one without rates of its own gets its kind's.
+
+    >>> cuda_target((9, 0)).name, cuda_target((8, 9)).name
+    ('sm_90a', 'sm_89')
+    """
+    is_hopper = capability == HOPPER_CAPABILITY
+    rates = GPU_RATES.get(device_name, H200_RATES if is_hopper else A100_RATES)
+    major, minor = capability
+    return Target(
+        name=f"sm_{major}{minor}{'a' * is_hopper}",
+        kind="cuda",
+        vector_bytes=16,
+        features=HOPPER if is_hopper else PORTABLE_GPU,
+        registers=255,
+        l1_bytes=shared_bytes,
+        l2_bytes=l2_bytes,
+        l3_bytes=0,
+        copy_rate=rates.copy_rate,
+        flop_rate=rates.flop_rate,
+        half_rate=rates.half_rate,
+        launch_seconds=2e-6,
+        shared_bytes=shared_bytes,
+        multiprocessors=multiprocessors,
+    )
+
+
+SM80 = cuda_target((8, 0))
+SM90A = cuda_target((9, 0), "NVIDIA H200", 132, 227 << 10, 60 << 20)

@@ -1,4 +1,4 @@
-"""Compares the speed of tinytensor and its peers: `python -m extra.bench cpu`."""
+"""Compares the speed of tinytensor and its peers: `python -m extra.bench cpu`, or `gpu`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import extra.bench.one_thread  # noqa: F401 - before anything that imports NumPy
 from extra.bench.engines import ENGINES, Engine
+from extra.bench.gpu.command import add_gpu_options, run_on_gpu
 from extra.bench.measure import CLOCK, measure
 from extra.bench.table import head_line, json_line, place, problem_lines, table_line
 from extra.bench.works import find_works
@@ -16,14 +17,20 @@ ROUNDS = 20
 
 
 def main() -> int:
-    """Run the works asked for; exit with 1 when an engine was wrong or failed."""
+    """Compare on the device asked for."""
     options = parse()
     try:
-        works = find_works(options.work)
-        engines = open_engines(options.engines)
+        run = run_on_gpu if options.device == "gpu" else run_on_cpu
+        return run(options)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def run_on_cpu(options: argparse.Namespace) -> int:
+    """Run the works asked for; give 1 when an engine was wrong or failed."""
+    works = find_works(options.work)
+    engines = open_engines(options.engines)
     where = place()
     print(f"{where['machine']}, {where['commit']}, {where['date']}")
     print(f"one thread; median {CLOCK} of up to {options.rounds} interleaved rounds")
@@ -43,13 +50,15 @@ def main() -> int:
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    names = ",".join(engine.name for engine in ENGINES)
     parser = argparse.ArgumentParser("python -m extra.bench", description=__doc__)
-    parser.add_argument("device", choices=["cpu"])
-    parser.add_argument("--engines", type=listed, default=listed(names), help=names)
-    parser.add_argument("--work", type=listed, default=[], metavar="NAME,...")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write one line per outcome")
+    devices = parser.add_subparsers(dest="device", required=True)
+    names = ",".join(engine.name for engine in ENGINES)
+    cpu = devices.add_parser("cpu")
+    cpu.add_argument("--engines", type=listed, default=listed(names), help=names)
+    cpu.add_argument("--work", type=listed, default=[], metavar="NAME,...")
+    cpu.add_argument("--rounds", type=int, default=ROUNDS)
+    cpu.add_argument("--json", type=Path, metavar="FILE", help="write one line per outcome")
+    add_gpu_options(devices.add_parser("gpu"))
     return parser.parse_args()
 
 

@@ -44,11 +44,11 @@ def compute(op, array, lanes=1):
     root = expansion(op, lanes)
     for node in walk((root,)):
         if node not in known:
-            known[node] = _meaning(node, [known[each] for each in node.operands])
+            known[node] = meaning(node, [known[each] for each in node.operands])
     return known[root]
 
 
-def _meaning(node, operands):
+def meaning(node, operands):
     if node.op is Op.CONST:
         return constant(node)
     if node.op is Op.SPLAT:

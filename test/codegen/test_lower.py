@@ -9,6 +9,7 @@ from tinytensor.ops.attrs import ParamAttrs
 from tinytensor.ops.kernel import Kernel, Param
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, make_range
+from tinytensor.target import SM90A
 
 F32 = dtypes.float32
 
@@ -39,3 +40,13 @@ def test_lowering_says_its_plan_and_times_its_passes():
     assert lowered.plan == "pointwise"
     assert [each.name for each in lowered.times] == ["plan", "legalize", "emit"]
     assert all(each.seconds > 0 for each in lowered.times)
+
+
+def test_a_gpu_kernel_goes_through_the_passes_of_a_block():
+    lowered = lower(square_kernel(37), SM90A)
+
+    assert lowered.plan == "pointwise"
+    assert [each.name for each in lowered.times] == [
+        *("plan", "legalize_tiles", "simplify_linear", "split_lanes", "legalize", "emit")
+    ]
+    assert [each.entry for each in lowered.program.launches] == ["square_0"]

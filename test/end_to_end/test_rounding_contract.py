@@ -5,7 +5,7 @@ import pytest
 
 from tinytensor import Tensor, config, dtypes
 
-DEVICES = ("CPU", "PYTHON")
+DEVICES = (None, "PYTHON")
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -7,7 +7,7 @@ import pytest
 from meta.tree import PACKAGE, Source, docstring_span, python_sources
 
 FREE_OF_C = ("tinytensor/codegen/", "tinytensor/schedule/", "tinytensor/ops/")
-WRITERS_OF_C = re.compile(r"tinytensor/codegen/(emit\w*|instructions)(\.py|/)")
+WRITERS_OF_C = re.compile(r"tinytensor/codegen/(emit\w*|instructions\w*)(\.py|/)")
 TYPES = r"(?:void|float|double|half|int|unsigned|long|char|bool|size_t|u?int\d+_t|__half2?|float4)"
 C_TEXT = re.compile(
     rf"\b{TYPES}(?:\s+|\s*\*\s*)(?:restrict\s+)?\w+\s*[=;\[(]"  # a declaration

@@ -355,6 +355,21 @@ def test_a_function_is_the_c_library_s_rounded(op, dtype):
     assert np.all((np.abs(found - expected) <= bound) | overflows)
 
 
+@pytest.mark.parametrize(
+    ("op", "x", "expected"),
+    [
+        *((Op.EXP2_APPROX, x, y) for x, y in [(3, 8), (-126, 2.0**-126), (2.0**-149, 1)]),
+        *((Op.EXP2_APPROX, x, y) for x, y in [(-126.5, 0), (-INF, 0), (128, INF), (NAN, NAN)]),
+        *((Op.RECIPROCAL_APPROX, x, y) for x, y in [(4, 0.25), (-(2.0**126), -(2.0**-126))]),
+        *((Op.RECIPROCAL_APPROX, x, y) for x, y in [(-0.0, -INF), (-(2.0**-127), -INF)]),
+        *((Op.RECIPROCAL_APPROX, x, y) for x, y in [(-(2.0**127), -0.0), (NAN, NAN)]),
+        *((Op.ABS, x, y) for x, y in [(-0.0, 0.0), (-1.5, 1.5), (-INF, INF), (NAN, NAN)]),
+    ],
+)
+def test_what_a_gpu_computes_in_one_instruction(op, x, expected):
+    assert is_same(evaluate(op, dtypes.float32, np.float32([x])), np.float32([expected]))
+
+
 def smallest_step(dtype):
     return {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149}.get(dtype.name, 0.0)
 

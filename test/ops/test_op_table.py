@@ -7,11 +7,13 @@ from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.fold import fold
 from tinytensor.ops.infer import INFER
+from tinytensor.ops.infer_blocks import BLOCK_INFER
 from tinytensor.ops.interpret import EVALUATE
+from tinytensor.ops.interpret_blocks import BLOCKS
 from tinytensor.ops.interpret_indexed import INDEXED
 from tinytensor.ops.interpret_linear import LINEAR
 from tinytensor.ops.interpret_tensor import TENSOR
-from tinytensor.ops.op import ELEMENTWISE, Form, Op
+from tinytensor.ops.op import ELEMENTWISE, MACHINE, Form, Op
 from tinytensor.ops.text import PARSE_VALUE
 
 # Ops that are no step of an interpreter: the caller gives a leaf its array, accesses read the
@@ -19,7 +21,7 @@ from tinytensor.ops.text import PARSE_VALUE
 WITHOUT_STEP = {
     Form.TENSOR: {Op.BUFFER},
     Form.INDEXED: {Op.PARAM, Op.SINK},
-    Form.LINEAR: set(),
+    Form.LINEAR: set(BLOCK_INFER),  # blocks of threads have an interpreter of their own
 }
 INTERPRETERS = {Form.TENSOR: TENSOR, Form.INDEXED: INDEXED, Form.LINEAR: LINEAR}
 FORMS = list(INTERPRETERS)
@@ -42,10 +44,12 @@ def test_an_interpreter_has_the_ops_of_its_form_and_no_others(form):
     assert set(INTERPRETERS[form]) == of_form - WITHOUT_STEP[form]
 
 
-def test_elementwise_ops_have_a_meaning():
-    machine_arithmetic = {Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD}
+def test_the_interpreter_of_blocks_has_all_linear_ops():
+    assert set(BLOCKS) == {op for op in Op if Form.LINEAR in op.forms}
 
-    assert set(EVALUATE) == ELEMENTWISE | machine_arithmetic
+
+def test_elementwise_ops_have_a_meaning():
+    assert set(EVALUATE) == ELEMENTWISE | set(MACHINE)
 
 
 @pytest.mark.parametrize("op", Op, ids=lambda op: op.name)

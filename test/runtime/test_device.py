@@ -17,12 +17,13 @@ from tinytensor.runtime.device import (
 from tinytensor.target import PYTHON
 
 NAMES = ["CPU", "PYTHON"]
+HOST_MODULES = [each for each in DEVICE_MODULES if each.name in NAMES]
 
 
 @pytest.fixture
 def without_compiler(monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
-    return DeviceRegistry(DEVICE_MODULES)
+    return DeviceRegistry(HOST_MODULES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,9 +37,13 @@ def test_the_target_names_the_way_to_run():
     assert Device["PYTHON"].target is PYTHON
 
 
-def test_the_default_is_the_best_one():
+def test_the_default_of_the_host_is_the_cpu():
     with config(device=""):
-        assert default_device() is Device["CPU"]
+        assert DeviceRegistry(HOST_MODULES).default().name == "CPU"
+
+
+def test_a_gpu_goes_before_the_host():
+    assert [each.name for each in DEVICE_MODULES] == ["CUDA", "CPU", "PYTHON"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,8 +71,8 @@ def test_a_chosen_device_leaves_no_line(without_compiler, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_no_device_is_missing_here():
-    assert missing_devices() == {}
+def test_no_device_of_the_host_is_missing_here():
+    assert not missing_devices().keys() & set(NAMES)
 
 
 def test_a_missing_device_has_its_reason(without_compiler):

@@ -105,4 +105,6 @@ def test_a_long_chain_is_cut_at_the_kernels_limit():
     kernels = kernels_of(x)
 
     assert len(kernels) == 2
-    assert decisions_of(x, kind="store")[0] == "store add f32[8]: a kernel holds at most 512 ops."
+    assert decisions_of(x, kind="store")[0] == (
+        "store add f32[8]: a kernel holds at most 512 ops, a read counted as 16."
+    )

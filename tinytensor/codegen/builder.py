@@ -30,6 +30,8 @@ class Builder:
     Indices are of `index_dtype`, in elements.
     """
 
+    aligns_vectors = False  # whether a vector access promises alignment to its own size
+
     def __init__(self, name: str, params: Sequence[Param], index_dtype: DType) -> None:
         self.name = name
         self.params = tuple(params)

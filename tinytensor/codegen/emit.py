@@ -9,8 +9,8 @@ from tinytensor.ops.linear import is_pure
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
 
-OPENERS = (Op.LOOP, Op.IF, Op.ELSE)
-CLOSERS = (Op.ENDLOOP, Op.ENDIF, Op.ELSE)
+OPENERS = (Op.LOOP, Op.IF, Op.ELSE, Op.ROLE)
+CLOSERS = (Op.ENDLOOP, Op.ENDIF, Op.ELSE, Op.ENDROLE)
 
 
 @dataclass(slots=True)

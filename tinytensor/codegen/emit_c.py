@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import textwrap
-from collections.abc import Callable
 
-from tinytensor.codegen.emit import estimate_steps, find_inlined
+from tinytensor.codegen.emit import estimate_steps
 from tinytensor.codegen.emit_c_functions import load_function, store_function
 from tinytensor.codegen.emit_c_types import (
     CKind,
@@ -16,17 +14,15 @@ from tinytensor.codegen.emit_c_types import (
     storage_type,
 )
 from tinytensor.codegen.emit_c_values import Value, ValueEmitter, convert
+from tinytensor.codegen.emit_walk import CONTROL, StatementWriter
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
-from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import Program
 from tinytensor.ops.uop import UOp
 from tinytensor.target import Target
 
-INLINED_CHARACTERS = 60  # a longer expression gets a name
-LINE_CHARACTERS = 100
 # Above, other Python threads may run meanwhile; giving them the lock costs 22 ns.
 LONG_RUN_STEPS = 100_000
 VECTOR_NAME = re.compile(r"\b([fiu])(8|16|32|64)x(\d+)(_loose)?\b")
@@ -72,35 +68,17 @@ def _declare_vectors(body: str, target: Target, name: str) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-class _Emitter:
-    """Walks the statements; knows what each node in sight is called."""
+class _Emitter(StatementWriter):
+    """Writes the kernel's function in C."""
 
     def __init__(self, linear: Linear, target: Target) -> None:
-        self.linear = linear
-        self.values = ValueEmitter(target)
-        self.lines: list[str] = []
-        self.scopes: list[dict[UOp, Value]] = [{}]
-        self.inlined = find_inlined(linear.statements)
-        self.counts = dict.fromkeys("virw", 0)
+        super().__init__(linear, ValueEmitter(target))
 
     def kernel(self) -> str:
         """Write the function."""
-        for position, node in enumerate(self.linear.statements):
-            if node.op in STATEMENTS:
-                STATEMENTS[node.op](self, node)
-                continue
-            value = self.value(node)
-            is_inlined = position in self.inlined and len(value.text) <= INLINED_CHARACTERS
-            if is_inlined or node.op in NAMELESS or self.has_name(node, value):
-                self.bind(node, value)
-            else:
-                self.declare(node, value)
+        self.write_body()
         head = f"static __attribute__((noinline)) void {self.linear.name}({self.params()})"
         return "\n".join([head, "{", *self.lines, "}"])
-
-    def has_name(self, node: UOp, value: Value) -> bool:
-        """Whether a load filled a variable, which is its name."""
-        return node.op is Op.LOAD and value.text.isidentifier()
 
     def params(self) -> str:
         """Write the params: written ones overlap no other, so `restrict` holds for all."""
@@ -123,38 +101,9 @@ class _Emitter:
             return Value(f"p{node.attrs.number}", storage_type(node.dtype))
         return self.values.emit(node, operands)
 
-    def find(self, node: UOp) -> Value:
-        """Return what a node in sight is called."""
-        return next(scope[node] for scope in reversed(self.scopes) if node in scope)
-
-    def bind(self, node: UOp, value: Value) -> None:
-        """Let a node be known by an expression from here to the end of its block."""
-        self.scopes[-1][node] = value
-
-    def name(self, letter: str) -> str:
-        """Return a fresh name."""
-        self.counts[letter] += 1
-        return f"{letter}{self.counts[letter] - 1}"
-
-    def line(self, text: str) -> None:
-        """Append a line at the current depth, broken where it is long."""
-        self.lines += wrap(text, "    " * len(self.scopes))
-
-    def declare(self, node: UOp, value: Value, letter: str = "v") -> Value:
-        """Give a value a name."""
-        named = Value(self.name(letter), value.ctype)
-        self.line(f"{value.ctype.name} {named.text} = {value.text};")
-        self.bind(node, named)
-        return named
-
-    def open_block(self, head: str) -> None:
-        """Write the line that opens a block, and go inside."""
-        self.line(f"{head} {{")
-        self.scopes.append({})
-
-    def close_block(self) -> None:
-        """Leave the innermost block."""
-        self.scopes.pop()
+    def pragma(self, unroll: int) -> str:
+        """Ask GCC to unroll the loop that follows."""
+        return f"#pragma GCC unroll {unroll}" if unroll > 1 else ""
 
     # Memory.
     def load(self, node: UOp, buffer: Value, index: Value, guard: Value | None = None) -> Value:
@@ -199,55 +148,11 @@ class _Emitter:
         return Value(f"({memory.name})({narrow.operand} & 1)", memory)
 
 
-def wrap(text: str, indent: str) -> list[str]:
-    """Break a line of C where it is too long."""
-    if len(indent) + len(text) <= LINE_CHARACTERS:
-        return [indent + text]
-    return textwrap.wrap(
-        text,
-        LINE_CHARACTERS,
-        initial_indent=indent,
-        subsequent_indent=f"{indent}    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
 def _address(buffer: Value, index: Value) -> str:
     return f"{buffer.text} + {index.operand}"
 
 
 # Statements.
-def _loop(e: _Emitter, node: UOp) -> None:
-    begin, end = (e.find(each) for each in node.operands)
-    step, unroll = node.attrs.step, node.attrs.unroll
-    if unroll > 1:
-        e.line(f"#pragma GCC unroll {unroll}")
-    overflows = int(bounds_of(node.operands[1])[1]) + step > node.dtype.max
-    ctype = CType("i", 64) if overflows else storage_type(node.dtype)
-    name = e.name("i")
-    advance = f"{name}++" if step == 1 else f"{name} += {step}"
-    limit = f"{name} < {end.operand}"
-    e.open_block(f"for ({ctype.name} {name} = {begin.text}; {limit}; {advance})")
-    e.scopes[-2][node] = Value(name, ctype)
-
-
-def _close(e: _Emitter, node: UOp) -> None:
-    e.close_block()
-    e.line("}")
-
-
-def _if(e: _Emitter, node: UOp) -> None:
-    cond = e.find(node.operands[0])
-    e.bind(node, cond)
-    e.open_block(f"if ({cond.text})")
-
-
-def _else(e: _Emitter, node: UOp) -> None:
-    e.close_block()
-    e.open_block("} else")
-
-
 def _register(e: _Emitter, node: UOp) -> None:
     register = Value(e.name("r"), e.values.type_of(node.dtype))
     e.line(f"{register.ctype.name} {register.text};")
@@ -292,19 +197,15 @@ def _prefetch(e: _Emitter, node: UOp) -> None:
     e.line(f"__builtin_prefetch({_address(buffer, index)});")
 
 
-STATEMENTS: dict[Op, Callable[[_Emitter, UOp], None]] = {
-    Op.LOOP: _loop,
-    Op.ENDLOOP: _close,
-    Op.IF: _if,
-    Op.ELSE: _else,
-    Op.ENDIF: _close,
+_Emitter.statements = {
+    **CONTROL,
     Op.REGISTER: _register,
     Op.WRITE: _write,
     Op.STORE: _store,
     Op.WORKSPACE: _workspace,
     Op.PREFETCH: _prefetch,
 }
-NAMELESS = (Op.CONST, Op.PARAM)
+_Emitter.nameless = frozenset((Op.CONST, Op.PARAM))
 
 
 RELEASE_LOCK = """\

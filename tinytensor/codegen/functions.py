@@ -1,7 +1,7 @@
 """Turns a float32 EXP, LOG, SIN, COS, TANH or ERF node into arithmetic that is exact per op.
 
-Every device runs the same graph, so a function has the same bits everywhere; only arguments of
-sin and cos beyond `REDUCIBLE` ask the C library, lane by lane. NaN passes through every path: each
+Every CPU runs the same graph, so a function has the same bits on each; only arguments of sin and
+cos beyond `REDUCIBLE` ask the C library, lane by lane. NaN passes through every path: each
 limit is a WHERE on a comparison that a NaN fails.
 """
 
@@ -104,7 +104,7 @@ def expand_exp(x: UOp) -> UOp:
     reduced = _reduce_exp(x, 2 * EXPONENT_BIAS)
     first_half = binary(Op.SHR, reduced.exponent, 1)
     other_half = reduced.exponent - first_half
-    return reduced.power * _power_of_two(first_half) * _power_of_two(other_half)
+    return reduced.power * power_of_two(first_half) * power_of_two(other_half)
 
 
 def expand_log(x: UOp) -> UOp:
@@ -117,9 +117,9 @@ def expand_log(x: UOp) -> UOp:
     n = cast(scale, dtypes.float32)
     f = bitcast(fraction, dtypes.float32) - 1.0
     square = f * f
-    low = _horner(f, LOG_TAIL) * f * square
-    low = _fma(square, -0.5, _fma(n, LN2_LOW, low))
-    result = _fma(n, LN2_HIGH, f + low)
+    low = horner(f, LOG_TAIL) * f * square
+    low = fma(square, -0.5, fma(n, LN2_LOW, low))
+    result = fma(n, LN2_HIGH, f + low)
     result = where(x < math.inf, result, x)
     result = where(x < 0.0, operand(x, math.nan), result)
     return where(compare(Op.EQ, x, 0.0), operand(x, -math.inf), result)
@@ -131,7 +131,7 @@ def expand_sin(x: UOp) -> UOp:
     is_cos = compare(Op.NE, turn.quarter & 1, 0)
     near = where(is_cos, _cos_near_zero(turn.rest), _sin_near_zero(turn.rest))
     flip = binary(Op.SHL, turn.quarter, 30) ^ bitcast(x, dtypes.int32)
-    return _replace_large(x, "sin", _flip_sign(near, flip))
+    return _replace_large(x, "sin", flip_sign(near, flip))
 
 
 def expand_cos(x: UOp) -> UOp:
@@ -140,28 +140,28 @@ def expand_cos(x: UOp) -> UOp:
     is_sin = compare(Op.NE, turn.quarter & 1, 0)
     near = where(is_sin, _sin_near_zero(turn.rest), _cos_near_zero(turn.rest))
     flip = binary(Op.SHL, turn.quarter + 1, 30)
-    return _replace_large(x, "cos", _flip_sign(near, flip))
+    return _replace_large(x, "cos", flip_sign(near, flip))
 
 
 def expand_tanh(x: UOp) -> UOp:
     """Return tanh(|x|) with the sign of x: a polynomial near 0, then 1 - 2 / (e**2a + 1)."""
-    a = _absolute(x)
+    a = absolute(x)
     square = a * a
-    near = _fma(_horner(square, TANH_TAIL) * square, a, a)
+    near = fma(horner(square, TANH_TAIL) * square, a, a)
     limited = where(compare(Op.LT, operand(a, TANH_ONE), a), operand(a, TANH_ONE), a)
     divisor = _exp_within_exponents(limited + limited) + 1.0
     far = operand(a, 1.0) - binary(Op.DIV, operand(a, 2.0), divisor)
-    return _flip_sign(where(a < TANH_SMALL, near, far), bitcast(x, dtypes.int32))
+    return flip_sign(where(a < TANH_SMALL, near, far), bitcast(x, dtypes.int32))
 
 
 def expand_erf(x: UOp) -> UOp:
     """Return erf(|x|) with the sign of x: a polynomial near 0, then 1 - e**p(a)."""
-    a = _absolute(x)
-    near = _fma(_horner(a * a, ERF_TAIL), a, a)
+    a = absolute(x)
+    near = fma(horner(a * a, ERF_TAIL), a, a)
     limited = where(compare(Op.LT, operand(a, ERF_ONE), a), operand(a, ERF_ONE), a)
-    exponent = _horner(limited, ERFC_LOG) - limited
+    exponent = horner(limited, ERFC_LOG) - limited
     far = operand(a, 1.0) - _exp_within_exponents(exponent)
-    return _flip_sign(where(a < ERF_SMALL, near, far), bitcast(x, dtypes.int32))
+    return flip_sign(where(a < ERF_SMALL, near, far), bitcast(x, dtypes.int32))
 
 
 EXPANSIONS: Final[dict[Op, Callable[[UOp], UOp]]] = {
@@ -193,69 +193,71 @@ class _Turn:
 def _reduce_exp(x: UOp, bias: int) -> _ReducedExp:
     """Split x within [-104, 89] into n * ln(2) + r (Cody and Waite), and take e**r."""
     rounder = ROUNDER + bias
-    shifted = _fma(x, math.log2(math.e), rounder)
+    shifted = fma(x, math.log2(math.e), rounder)
     n = shifted - rounder
-    r = _fma(n, -LN2_LOW, _fma(n, -LN2_HIGH, x))
-    power = _horner(r, EXP_SERIES)
+    r = fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x))
+    power = horner(r, EXP_SERIES)
     return _ReducedExp(power, bitcast(shifted, dtypes.int32))
 
 
 def _exp_within_exponents(x: UOp) -> UOp:
     """Return e**x where neither it nor its power of two leaves the normal floats."""
     reduced = _reduce_exp(x, EXPONENT_BIAS)
-    return reduced.power * _power_of_two(reduced.exponent)
+    return reduced.power * power_of_two(reduced.exponent)
 
 
-def _power_of_two(biased: UOp) -> UOp:
+def power_of_two(biased: UOp) -> UOp:
     """Return the float whose exponent field is the low bits of an int32; the others shift out."""
     return bitcast(binary(Op.SHL, biased, EXPONENT_SHIFT), dtypes.float32)
 
 
 def _reduce_angle(x: UOp) -> _Turn:
     """Take multiples of pi / 2 off |x|, in three parts (Cody and Waite); needs the fused form."""
-    a = _absolute(x)
-    shifted = _fma(a, 2.0 / math.pi, ROUNDER)
+    a = absolute(x)
+    shifted = fma(a, 2.0 / math.pi, ROUNDER)
     n = shifted - ROUNDER
     rest = a
     for part in HALF_PI_PARTS:
-        rest = _fma(n, -part, rest)
+        rest = fma(n, -part, rest)
     return _Turn(rest, bitcast(shifted, dtypes.int32))
 
 
 def _sin_near_zero(r: UOp) -> UOp:
     square = r * r
-    return _fma(_horner(square, SIN_TAIL) * square, r, r)
+    return fma(horner(square, SIN_TAIL) * square, r, r)
 
 
 def _cos_near_zero(r: UOp) -> UOp:
     square = r * r
-    lead = _fma(square, -0.5, 1.0)
-    return _fma(_horner(square, COS_TAIL) * square, square, lead)
+    lead = fma(square, -0.5, 1.0)
+    return fma(horner(square, COS_TAIL) * square, square, lead)
 
 
 def _replace_large(x: UOp, function: str, result: UOp) -> UOp:
     """Let the C library answer for the lanes that the reduction does not reach, and for inf."""
-    is_large = compare(Op.LT, operand(x, REDUCIBLE), _absolute(x))
+    is_large = compare(Op.LT, operand(x, REDUCIBLE), absolute(x))
     called = UOp(Op.CALL, x.dtype, (is_large, x), CallAttrs(function))
     return where(is_large, called, result)
 
 
-def _horner(x: UOp, coefficients: tuple[float, ...]) -> UOp:
+def horner(x: UOp, coefficients: tuple[float, ...]) -> UOp:
     """Return the polynomial's value, one FMA per coefficient but the first."""
     result = operand(x, coefficients[0])
     for each in coefficients[1:]:
-        result = _fma(result, x, each)
+        result = fma(result, x, each)
     return result
 
 
-def _fma(x: UOp, y: UOp | Number, z: UOp | Number) -> UOp:
+def fma(x: UOp, y: UOp | Number, z: UOp | Number) -> UOp:
+    """Return x * y + z, rounded once."""
     return UOp(Op.FMA, x.dtype, (x, operand(x, y), operand(x, z)))
 
 
-def _absolute(x: UOp) -> UOp:
+def absolute(x: UOp) -> UOp:
+    """Return a float without its sign."""
     return bitcast(bitcast(x, dtypes.int32) & ~SIGN_BIT, dtypes.float32)
 
 
-def _flip_sign(x: UOp, flip: UOp) -> UOp:
+def flip_sign(x: UOp, flip: UOp) -> UOp:
     """Negate x where the sign bit of an int32 is set."""
     return bitcast(bitcast(x, dtypes.int32) ^ (flip & SIGN_BIT), dtypes.float32)

@@ -1,9 +1,11 @@
-"""Turns LINEAR form with any thread-level op into LINEAR form with only the ops that C has."""
+"""Turns LINEAR form with any thread-level op into LINEAR form with only the ops its target has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from tinytensor.codegen.instructions_cuda import is_instruction
 from tinytensor.codegen.legalize_casts import legalize_cast
 from tinytensor.codegen.legalize_floats import (
     legalize_arithmetic,
@@ -20,7 +22,8 @@ from tinytensor.codegen.legalize_integers import (
     shift_right,
 )
 from tinytensor.codegen.legalize_philox import legalize_philox
-from tinytensor.ops.linear import Linear, is_pure
+from tinytensor.codegen.placement import Placement, drop_unused
+from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import COMPARE, Op
 from tinytensor.ops.uop import UOp
 from tinytensor.target import Target
@@ -48,6 +51,8 @@ RULES: dict[Op, Rule] = {
 def legalize(linear: Linear, target: Target) -> Linear:
     """Replace what C lacks by arithmetic that it has; the value of every node is kept.
 
+    What is an instruction of the target stays.
+
     Takes:  LINEAR form as plans write it.
     Gives:  LINEAR form without FLOORDIV, MOD, MAX, MIN, PHILOX, functions; halves are only moved,
             selected and cast to and from float32; bool has AND OR XOR and WHERE alone; shifts stay
@@ -55,11 +60,10 @@ def legalize(linear: Linear, target: Target) -> Linear:
     Placed: after the plan, before emission. On its own output it changes nothing.
     """
     legalizer = _Legalizer(target)
-    placement = _Placement()
+    placement = Placement()
     for node in linear.statements:
         placement.add(legalizer.legal(node))
-    statements = _drop_unused(placement.statements)
-    return Linear(linear.name, linear.params, statements, linear.workspace_bytes)
+    return replace(linear, statements=drop_unused(placement.statements))
 
 
 class _Legalizer:
@@ -97,52 +101,6 @@ class _Legalizer:
 
     def _result(self, node: UOp) -> UOp:
         if node not in self._results:
-            rule = RULES.get(node.op)
+            rule = None if is_instruction(node, self.target) else RULES.get(node.op)
             self._results[node] = node if rule is None else rule(node, self.target)
         return self._results[node]
-
-
-class _Placement:
-    """Collects statements again: a pure value stands where it is first needed in its block."""
-
-    def __init__(self) -> None:
-        self.statements: list[UOp] = []
-        self._scopes: list[set[UOp]] = [set()]
-
-    def add(self, node: UOp) -> None:
-        """Append a statement after the values it needs, and follow its blocks."""
-        if node.op in (Op.ENDLOOP, Op.ENDIF, Op.ELSE):
-            self._scopes.pop()
-        self._place(node)
-        if node.op in (Op.LOOP, Op.IF, Op.ELSE):
-            self._scopes.append(set())
-
-    def _place(self, root: UOp) -> None:
-        pending = [root]
-        while pending:
-            node = pending[-1]
-            missing = [] if self._is_visible(node) else self._missing(node)
-            pending.extend(missing)
-            if missing:
-                continue
-            pending.pop()
-            if not self._is_visible(node):
-                self.statements.append(node)
-                self._scopes[-1].add(node)
-
-    def _missing(self, node: UOp) -> list[UOp]:
-        return [each for each in node.operands if not self._is_visible(each)]
-
-    def _is_visible(self, node: UOp) -> bool:
-        return any(node in scope for scope in self._scopes)
-
-
-def _drop_unused(statements: list[UOp]) -> tuple[UOp, ...]:
-    """Leave out the values that no later statement reads."""
-    read: set[UOp] = set()
-    kept: list[UOp] = []
-    for node in reversed(statements):
-        if node in read or not is_pure(node):
-            kept.append(node)
-            read.update(node.operands)
-    return tuple(reversed(kept))

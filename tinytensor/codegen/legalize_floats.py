@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tinytensor.codegen import functions, functions_cuda
 from tinytensor.codegen.builder import splat
-from tinytensor.codegen.functions import expand
 from tinytensor.codegen.legalize_casts import constant_of, widen
 from tinytensor.codegen.legalize_integers import (
     compare_bools,
@@ -108,6 +108,7 @@ def legalize_function(node: UOp, target: Target) -> UOp:
     if node.dtype.is_half:
         return _in_float32(node)
     if node.dtype.scalar is dtypes.float32:
+        expand = functions_cuda.expand if target.kind == "cuda" else functions.expand
         return expand(node)
     return _call(node.op.name.lower(), x)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from tinytensor.codegen.emit_c import emit_c
+from tinytensor.codegen.emit_cuda import emit_cuda
 from tinytensor.codegen.legalize import legalize
+from tinytensor.codegen.legalize_lanes import split_lanes
+from tinytensor.codegen.legalize_tiles import legalize_tiles
 from tinytensor.codegen.plan import choose
+from tinytensor.codegen.simplify_linear import simplify_linear
 from tinytensor.config import config
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.linear import Linear
@@ -36,9 +41,31 @@ class Lowered:
     program: Program
     plan: str
     decisions: tuple[Decision, ...]
-    planned: Linear
-    legal: Linear
+    planned: tuple[Linear, ...]
+    legal: tuple[Linear, ...]
     times: tuple[PassTime, ...]
+
+
+Pass = Callable[[Linear, Target], Linear]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What follows the plan: passes in order, and how the launches they leave become source."""
+
+    passes: tuple[Pass, ...]
+    emit: Callable[[Sequence[Linear], str, Target], Program]
+
+
+def _emit_one(linears: Sequence[Linear], name: str, target: Target) -> Program:
+    (linear,) = linears  # a CPU's kernel is one function
+    return emit_c(linear, target)
+
+
+DIALECTS = {
+    "c": Dialect((legalize,), _emit_one),
+    "cuda": Dialect((legalize_tiles, simplify_linear, split_lanes, legalize), emit_cuda),
+}
 
 
 def lower(kernel: Kernel, target: Target) -> Lowered:
@@ -47,13 +74,19 @@ def lower(kernel: Kernel, target: Target) -> Lowered:
     if config.verify:
         verify_indexed(kernel)
     choice = clock.run("plan", lambda: choose(kernel, target))
-    _verify(choice.linear)
-    linear = clock.run("legalize", lambda: legalize(choice.linear, target))
+    dialect = DIALECTS[target.kind]
+    legal = tuple([_run_passes(dialect.passes, each, target, clock) for each in choice.linears])
+    program = clock.run("emit", lambda: dialect.emit(legal, kernel.name, target))
+    planned, times = choice.linears, tuple(clock.times)
+    return Lowered(kernel, program, choice.plan, choice.decisions, planned, legal, times)
+
+
+def _run_passes(passes: Sequence[Pass], linear: Linear, target: Target, clock: _Clock) -> Linear:
     _verify(linear)
-    program = clock.run("emit", lambda: emit_c(linear, target))
-    planned = choice.linear
-    times = tuple(clock.times)
-    return Lowered(kernel, program, choice.plan, choice.decisions, planned, linear, times)
+    for each in passes:
+        linear = clock.run(each.__name__, functools.partial(each, linear, target))
+        _verify(linear)
+    return linear
 
 
 def _verify(linear: Linear) -> None:

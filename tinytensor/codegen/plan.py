@@ -6,7 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tinytensor.codegen.plans import contraction, loops, pointwise, reduction
+from tinytensor.codegen.plans import (
+    contraction,
+    cuda_contraction,
+    cuda_ffma,
+    cuda_folding,
+    cuda_loops,
+    cuda_pointwise,
+    cuda_reduction,
+    cuda_turning,
+    loops,
+    pointwise,
+    reduction,
+)
 from tinytensor.errors import InternalError
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.linear import Linear
@@ -23,8 +35,8 @@ class Plan:
 
     name: str
     facts: Callable[[Kernel, Target], Any]  # each plan's own record, read by its `lower` alone
-    lower: Callable[[Any, Target], Linear]
-    describe: Callable[[Any, Target], str]
+    lower: Callable[[Any, Target], Linear | tuple[Linear, ...]]  # several: launches in order
+    describe: Callable[[Any, Target], str] = lambda facts, target: "takes it."
 
 
 # Best first; the last one takes every kernel.
@@ -34,6 +46,20 @@ PLANS = (
     Plan("pointwise", pointwise.facts, pointwise.lower, pointwise.describe),
     Plan("loops", loops.facts, loops.lower, loops.describe),
 )
+CUDA_PLANS = (
+    Plan(
+        "contraction",
+        cuda_contraction.facts,
+        cuda_contraction.lower,
+        cuda_contraction.describe,
+    ),
+    Plan("multiply-add", cuda_ffma.facts, cuda_ffma.lower, cuda_ffma.describe),
+    Plan("reduction", cuda_reduction.facts, cuda_folding.lower, cuda_reduction.describe),
+    Plan("turning", cuda_turning.facts, cuda_turning.lower, cuda_turning.describe),
+    Plan("pointwise", cuda_pointwise.facts, cuda_pointwise.lower, cuda_pointwise.describe),
+    Plan("loops", cuda_loops.facts, cuda_loops.lower, cuda_loops.describe),
+)
+PLANS_BY_KIND = {"c": PLANS, "cuda": CUDA_PLANS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +67,21 @@ class Choice:
     """The plan that was taken, what it made, and what it says of itself and others of theirs."""
 
     plan: str
-    linear: Linear
+    linears: tuple[Linear, ...]
     decisions: tuple[Decision, ...]
 
 
 def choose(kernel: Kernel, target: Target) -> Choice:
     """Lower a kernel by the first plan that takes it."""
     declined: list[Decision] = []
-    for plan in PLANS:
+    for plan in PLANS_BY_KIND[target.kind]:
         facts = plan.facts(kernel, target)
         if facts is None:
             continue
         if not isinstance(facts, str):
             taken = Decision("plan", plan.name, plan.describe(facts, target))
-            return Choice(plan.name, plan.lower(facts, target), (taken, *declined))
+            made = plan.lower(facts, target)
+            linears = (made,) if isinstance(made, Linear) else made
+            return Choice(plan.name, linears, (taken, *declined))
         declined.append(Decision("decline", plan.name, facts))
     raise InternalError(f"plan: no plan takes {kernel.name}: {declined}; the last one must.")

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from tinytensor.codegen.builder import Builder, lane, shuffle, splat, stack
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.bounds import bounds_of
+from tinytensor.ops.guards import conjuncts
 from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.sums import collect
 from tinytensor.ops.uop import UOp, const, require, walk
 
 TRUNCATING = {Op.FLOORDIV: Op.TRUNCDIV, Op.MOD: Op.TRUNCMOD}
@@ -130,6 +132,8 @@ class Evaluator:
     def _common_stride(self, access: UOp) -> int | None:
         """The elements per lane of an access whose lanes share one guard, else None."""
         assert self._lane_range is not None, "only lanes have a stride"
+        if self._b.aligns_vectors:
+            return aligned_stride(access, self._lane_range, self._lanes)
         guard = guard_of(access)
         if guard is not None and stride_of(guard, self._lane_range) != 0:
             return None
@@ -220,6 +224,53 @@ def _scaled_stride(product: UOp, x: int, y: int) -> int | None:
     if second.op is Op.CONST:
         return x * int(second.value)
     return y * int(first.value) if first.op is Op.CONST else None
+
+
+def aligned_stride(access: UOp, range_: UOp, lanes: int) -> int | None:
+    """Return the elements per lane of an access that may be one aligned vector, else None.
+
+    Lane 0 is at a multiple of `lanes` of the range, where buffers and vectors begin aligned. 0 is
+    for an access that is the same in all lanes.
+    """
+    stride = stride_of(access.operands[1], range_)
+    guard = guard_of(access)
+    if guard is not None and not is_uniform(guard, range_, lanes):
+        return None
+    if stride == 0:
+        return 0
+    if stride not in (1, -1):
+        return None
+    lowest = 0 if stride == 1 else lanes - 1
+    return stride if _is_multiple(access.operands[1], range_, lanes, -lowest) else None
+
+
+def is_uniform(guard: UOp, range_: UOp, lanes: int) -> bool:
+    """Whether lanes from a multiple of `lanes` of a range on always share one guard."""
+    claims = conjuncts(guard)
+    return all(
+        stride_of(claim, range_) == 0 or _changes_between_vectors(claim, range_, lanes)
+        for claim in claims
+    )
+
+
+def _changes_between_vectors(claim: UOp, range_: UOp, lanes: int) -> bool:
+    """Whether x < y changes at multiples of `lanes` alone: where y - x - 1 becomes negative."""
+    if claim.op not in (Op.LT, Op.LE) or claim.operands[0].dtype is not dtypes.index:
+        return False
+    x, y = claim.operands
+    margin = y - x
+    stride = stride_of(margin, range_)
+    last = 0 if claim.op is Op.LE else -1
+    if stride == 1:
+        return _is_multiple(margin, range_, lanes, last)
+    return stride == -1 and _is_multiple(margin, range_, lanes, last + 1)
+
+
+def _is_multiple(index: UOp, range_: UOp, divisor: int, offset: int) -> bool:
+    """Whether index + offset is a multiple of a divisor where the range is one."""
+    total = collect(index)
+    factors = [factor for node, factor in total.coefficients.items() if node is not range_]
+    return all(each % divisor == 0 for each in (*factors, total.constant + offset))
 
 
 def widest_itemsize(values: list[UOp], index_dtype: DType) -> int:

@@ -247,6 +247,10 @@ def _cast(node: UOp) -> Bounds:
     return _fit(node.dtype, low, high)
 
 
+def _place(node: UOp) -> Bounds:
+    return 0, node.attrs.extent - 1
+
+
 def _loop(node: UOp) -> Bounds:
     begin, end = map(_integers, node.operands)
     return begin[0], max(begin[0], end[1] - 1)
@@ -279,6 +283,7 @@ _BOUNDS: dict[Op, Callable[[UOp], Bounds]] = {
     Op.RANGE: _range,
     Op.IOTA: _iota,
     Op.LOOP: _loop,
+    Op.PLACE: _place,
     Op.ADD: _add,
     Op.SUB: _sub,
     Op.NEG: _neg,

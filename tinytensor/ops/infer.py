@@ -11,25 +11,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tinytensor.dtype import DType, dtypes
-from tinytensor.errors import InternalError
 from tinytensor.ops.attrs import Combine
-from tinytensor.ops.op import BINARY, BITWISE, COMPARE, UNARY, Op
+from tinytensor.ops.infer_blocks import BLOCK_INFER
+from tinytensor.ops.op import APPROXIMATE, BINARY, BITWISE, COMPARE, MACHINE, UNARY, Op
+from tinytensor.ops.well_formed import check
 
 if TYPE_CHECKING:
     from tinytensor.ops.uop import UOp
 
 Shape = tuple[int, ...]
 INTEGER_ONLY = frozenset((*BITWISE, Op.FLOORDIV, Op.TRUNCDIV, Op.TRUNCMOD))
-FLOAT_ONLY = frozenset((*UNARY, Op.DIV, Op.FMA)) - {Op.NEG}
-
-
-def _check(claim: bool, node: UOp, sentence: str) -> None:
-    if not claim:
-        operands = ", ".join(f"{each.dtype.name}{each.shape}" for each in node.operands)
-        raise InternalError(
-            f"{node.op.name.lower()}: {sentence}: dtype {node.dtype.name}, operands ({operands}), "
-            f"attrs {node.attrs}."
-        )
+BUFFERS = (Op.PARAM, Op.WORKSPACE, Op.SHARED, Op.TILE)
+FLOAT_ONLY = frozenset((*UNARY, *MACHINE, Op.DIV)) - {Op.NEG, Op.TRUNCDIV, Op.TRUNCMOD}
 
 
 def _scalar(node: UOp) -> Shape:
@@ -37,7 +30,7 @@ def _scalar(node: UOp) -> Shape:
 
 
 def _leaf(node: UOp) -> Shape:
-    _check(not node.operands, node, "a leaf has no operands")
+    check(not node.operands, node, "a leaf has no operands")
     return ()
 
 
@@ -47,34 +40,36 @@ def _buffer(node: UOp) -> Shape:
 
 
 def _iota(node: UOp) -> Shape:
-    _check(node.dtype.is_int, node, "counts in an integer dtype")
+    check(node.dtype.is_int, node, "counts in an integer dtype")
     return (node.attrs.extent,)
 
 
 def _elementwise(node: UOp) -> Shape:
     first = node.operands[0]
-    _check(len(node.operands) == len(node.op.operands), node, "has another number of operands")
-    _check(all([each.shape == first.shape for each in node.operands]), node, "shapes differ")
-    _check(all([each.dtype.lanes == node.dtype.lanes for each in node.operands]), node, "lanes")
+    check(len(node.operands) == len(node.op.operands), node, "has another number of operands")
+    check(all([each.shape == first.shape for each in node.operands]), node, "shapes differ")
+    check(all([each.dtype.lanes == node.dtype.lanes for each in node.operands]), node, "lanes")
     return first.shape
 
 
 def _arithmetic(node: UOp) -> Shape:
     shape = _elementwise(node)
-    _check(all([each.dtype is node.dtype for each in node.operands]), node, "dtypes differ")
+    check(all([each.dtype is node.dtype for each in node.operands]), node, "dtypes differ")
     scalar = node.dtype.scalar
     if node.op in INTEGER_ONLY:
-        _check(scalar.is_int or scalar is dtypes.bool, node, "takes integers or bool")
+        check(scalar.is_int or scalar is dtypes.bool, node, "takes integers or bool")
     if node.op in FLOAT_ONLY:
-        _check(scalar.is_float, node, "takes floats")
+        check(scalar.is_float, node, "takes floats")
+    if node.op in APPROXIMATE:
+        check(scalar is dtypes.float32, node, "takes float32")
     return shape
 
 
 def _compare(node: UOp) -> Shape:
     shape = _elementwise(node)
     x, y = node.operands
-    _check(x.dtype is y.dtype, node, "dtypes differ")
-    _check(node.dtype.scalar is dtypes.bool, node, "gives bool")
+    check(x.dtype is y.dtype, node, "dtypes differ")
+    check(node.dtype.scalar is dtypes.bool, node, "gives bool")
     return shape
 
 
@@ -86,54 +81,54 @@ def _philox(node: UOp) -> Shape:
 def _where(node: UOp) -> Shape:
     shape = _elementwise(node)
     cond, x, y = node.operands
-    _check(cond.dtype.scalar is dtypes.bool, node, "takes a bool condition")
-    _check(x.dtype is node.dtype and y.dtype is node.dtype, node, "dtypes differ")
+    check(cond.dtype.scalar is dtypes.bool, node, "takes a bool condition")
+    check(x.dtype is node.dtype and y.dtype is node.dtype, node, "dtypes differ")
     return shape
 
 
 def _bitcast(node: UOp) -> Shape:
     shape = _elementwise(node)
-    _check(node.operands[0].dtype.bits == node.dtype.bits, node, "widths differ")
+    check(node.operands[0].dtype.bits == node.dtype.bits, node, "widths differ")
     return shape
 
 
 def _same_dtype(node: UOp) -> UOp:
     x = node.operands[0]
-    _check(x.dtype is node.dtype, node, "dtype differs from its operand's")
+    check(x.dtype is node.dtype, node, "dtype differs from its operand's")
     return x
 
 
 def _reshape(node: UOp) -> Shape:
     x = _same_dtype(node)
     shape: Shape = node.attrs.shape
-    _check(math.prod(shape) == math.prod(x.shape), node, "number of elements differs")
+    check(math.prod(shape) == math.prod(x.shape), node, "number of elements differs")
     return shape
 
 
 def _permute(node: UOp) -> Shape:
     x = _same_dtype(node)
     order: Shape = node.attrs.order
-    _check(sorted(order) == list(range(len(x.shape))), node, "order is no permutation")
+    check(sorted(order) == list(range(len(x.shape))), node, "order is no permutation")
     return tuple([x.shape[axis] for axis in order])
 
 
 def _expand(node: UOp) -> Shape:
     x = _same_dtype(node)
     shape: Shape = node.attrs.shape
-    _check(len(shape) == len(x.shape), node, "number of axes differs")
+    check(len(shape) == len(x.shape), node, "number of axes differs")
     fits = all(src in (1, dst) for src, dst in zip(x.shape, shape, strict=True))
-    _check(fits, node, "only axes of extent 1 expand")
+    check(fits, node, "only axes of extent 1 expand")
     return shape
 
 
 def _slice(node: UOp) -> Shape:
     x = _same_dtype(node)
     begin, step, extent = node.attrs.begin, node.attrs.step, node.attrs.extent
-    _check(len(begin) == len(step) == len(extent) == len(x.shape), node, "number of axes differs")
+    check(len(begin) == len(step) == len(extent) == len(x.shape), node, "number of axes differs")
     for first, stride, count, size in zip(begin, step, extent, x.shape, strict=True):
         last = first + stride * (count - 1)
         inside = count == 0 or (0 <= first < size and 0 <= last < size)
-        _check(stride != 0 and count >= 0 and inside, node, "reaches outside its operand")
+        check(stride != 0 and count >= 0 and inside, node, "reaches outside its operand")
     shape: Shape = extent
     return shape
 
@@ -142,9 +137,9 @@ def _pad(node: UOp) -> Shape:
     x = _same_dtype(node)
     fill = node.operands[1]
     before, after = node.attrs.before, node.attrs.after
-    _check(fill.dtype is x.dtype and fill.shape == (), node, "fill is no scalar of its dtype")
-    _check(len(before) == len(after) == len(x.shape), node, "number of axes differs")
-    _check(min((*before, *after), default=0) >= 0, node, "a pad is negative")
+    check(fill.dtype is x.dtype and fill.shape == (), node, "fill is no scalar of its dtype")
+    check(len(before) == len(after) == len(x.shape), node, "number of axes differs")
+    check(min((*before, *after), default=0) >= 0, node, "a pad is negative")
     return tuple([b + n + c for b, n, c in zip(before, x.shape, after, strict=True)])
 
 
@@ -174,21 +169,21 @@ def _gather(node: UOp) -> Shape:
 def _reduce(node: UOp) -> Shape:
     x, *ranges = node.operands
     combine, axes = node.attrs.combine, node.attrs.axes
-    _check(all(each.op is Op.RANGE for each in ranges), node, "folds over something not a range")
-    _check(not (ranges and axes), node, "has both axes and ranges")
+    check(all(each.op is Op.RANGE for each in ranges), node, "folds over something not a range")
+    check(not (ranges and axes), node, "has both axes and ranges")
     if combine in (Combine.ARGMAX, Combine.ARGMIN):
-        _check(node.dtype is dtypes.int64, node, "gives int64")
-        _check(len(ranges) + len(axes) == 1, node, "runs over one axis")
+        check(node.dtype is dtypes.int64, node, "gives int64")
+        check(len(ranges) + len(axes) == 1, node, "runs over one axis")
     else:
-        _check(node.dtype is x.dtype, node, "dtype differs from its operand's")
-    _check(list(axes) == sorted(set(axes)), node, "axes are not ascending")
+        check(node.dtype is x.dtype, node, "dtype differs from its operand's")
+    check(list(axes) == sorted(set(axes)), node, "axes are not ascending")
     return tuple([1 if axis in axes else extent for axis, extent in enumerate(x.shape)])
 
 
 def _contract(node: UOp) -> Shape:
     accumulate: DType = node.attrs.accumulate
-    _check(node.dtype is accumulate, node, "gives its accumulator's dtype")
-    _check(len(node.operands) >= 3, node, "folds over at least one range")
+    check(node.dtype is accumulate, node, "gives its accumulator's dtype")
+    check(len(node.operands) >= 3, node, "folds over at least one range")
     return ()
 
 
@@ -198,51 +193,52 @@ def _unchanged(node: UOp) -> Shape:
 
 def _load(node: UOp) -> Shape:
     buffer = node.operands[0]
-    _check(buffer.op in (Op.PARAM, Op.WORKSPACE), node, "reads something that is no buffer")
-    _check(buffer.dtype is node.dtype.scalar, node, "dtype differs from its buffer's")
+    check(buffer.op in BUFFERS, node, "reads something that is no buffer")
+    check(buffer.dtype is node.dtype.scalar, node, "dtype differs from its buffer's")
     return ()
 
 
 def _store(node: UOp) -> Shape:
     buffer, _, value = node.operands[:3]
-    _check(buffer.op in (Op.PARAM, Op.WORKSPACE), node, "writes something that is no buffer")
-    _check(buffer.dtype is value.dtype.scalar, node, "value's dtype differs from its buffer's")
+    check(buffer.op in BUFFERS, node, "writes something that is no buffer")
+    check(buffer.dtype is value.dtype.scalar, node, "value's dtype differs from its buffer's")
     return ()
 
 
 def _write(node: UOp) -> Shape:
     register, value = node.operands
-    _check(register.op is Op.REGISTER, node, "writes something that is no register")
-    _check(register.dtype is value.dtype, node, "value's dtype differs from its register's")
+    check(register.op is Op.REGISTER, node, "writes something that is no register")
+    check(register.dtype is value.dtype, node, "value's dtype differs from its register's")
     return ()
 
 
 def _splat(node: UOp) -> Shape:
-    _check(node.operands[0].dtype is node.dtype.scalar, node, "dtype differs")
+    check(node.operands[0].dtype is node.dtype.scalar, node, "dtype differs")
     return ()
 
 
 def _stack(node: UOp) -> Shape:
-    _check(len(node.operands) == node.dtype.lanes, node, "number of lanes differs")
-    _check(all(each.dtype is node.dtype.scalar for each in node.operands), node, "dtypes differ")
+    check(len(node.operands) == node.dtype.lanes, node, "number of lanes differs")
+    check(all(each.dtype is node.dtype.scalar for each in node.operands), node, "dtypes differ")
     return ()
 
 
 def _shuffle(node: UOp) -> Shape:
     count = sum(each.dtype.lanes for each in node.operands)
     lanes: tuple[int, ...] = node.attrs.lanes
-    _check(len(lanes) == node.dtype.lanes, node, "number of lanes differs")
-    _check(all(0 <= lane < count for lane in lanes), node, "a lane is outside its operands")
+    check(len(lanes) == node.dtype.lanes, node, "number of lanes differs")
+    check(all(0 <= lane < count for lane in lanes), node, "a lane is outside its operands")
     return ()
 
 
 INFER: dict[Op, Callable[[UOp], Shape]] = {
     **dict.fromkeys((Op.CONST, Op.PARAM, Op.RANGE, Op.WORKSPACE, Op.REGISTER), _leaf),
-    **dict.fromkeys((*UNARY, *BINARY, Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD), _arithmetic),
+    **dict.fromkeys((*UNARY, *BINARY, *MACHINE), _arithmetic),
     **dict.fromkeys(COMPARE, _compare),
     **dict.fromkeys((Op.SINK, Op.LOOP, Op.ENDLOOP, Op.IF, Op.ELSE, Op.ENDIF), _scalar),
     **dict.fromkeys((Op.READ, Op.PREFETCH, Op.CALL), _scalar),
     **dict.fromkeys((Op.LANE, Op.SHUFFLE), _shuffle),
+    **BLOCK_INFER,
     Op.BUFFER: _buffer,
     Op.IOTA: _iota,
     Op.PHILOX: _philox,

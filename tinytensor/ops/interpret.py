@@ -20,6 +20,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.philox import random_bits
 from tinytensor.ops.uop import UOp
 
+LEAST_NORMAL = 2.0**-126  # of float32
 Array = np.ndarray[Any, Any]  # any shape, and the value type of some dtype
 Meaning = Callable[..., Array]  # (dtype of the result, *operands) -> result
 
@@ -112,6 +113,16 @@ def _in_float64(function: Callable[[Array], Array]) -> Meaning:
         return round_to(np.asarray(function(x.astype(np.float64))), dtype)
 
     return meaning
+
+
+def _flushing(function: Callable[[Array], Array]) -> Meaning:
+    """Lift a float64 function for float32: operands and results lose their denormals."""
+    rounded = _in_float64(function)
+    return lambda dtype, x: _flush(rounded(dtype, _flush(x)))
+
+
+def _flush(x: Array) -> Array:
+    return np.where(np.abs(x) < LEAST_NORMAL, x * np.float32(0), x)
 
 
 def _plain(function: Callable[..., Array]) -> Meaning:
@@ -292,4 +303,7 @@ EVALUATE: dict[Op, Meaning] = {
     Op.FMA: _multiply_add,
     Op.TRUNCDIV: _arithmetic(_truncated_divide),
     Op.TRUNCMOD: _arithmetic(_truncated_modulo),
+    Op.ABS: _arithmetic(np.abs),
+    Op.EXP2_APPROX: _flushing(np.exp2),
+    Op.RECIPROCAL_APPROX: _flushing(np.reciprocal),
 }

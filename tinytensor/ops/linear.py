@@ -6,15 +6,30 @@ from dataclasses import dataclass
 
 from tinytensor.dtype import dtypes
 from tinytensor.ops.kernel import Param
-from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.op import ELEMENTWISE, MACHINE, Op
 from tinytensor.ops.uop import UOp
 
 # Values that depend on their operands alone; a load of a buffer nobody writes is one too.
 PURE = ELEMENTWISE | {
-    *(Op.CONST, Op.PARAM, Op.WORKSPACE, Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD),
-    *(Op.SPLAT, Op.STACK, Op.LANE, Op.SHUFFLE, Op.CALL),
+    *(Op.CONST, Op.PARAM, Op.WORKSPACE, *MACHINE),
+    *(Op.SPLAT, Op.STACK, Op.LANE, Op.SHUFFLE, Op.CALL, Op.MMA),
+    *(Op.PLACE, Op.SHARED, Op.TILE, Op.MBARRIERS, Op.TENSOR_MAP),
 }
 UNORDERED = -1  # the order of a load from a buffer that the kernel does not write
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The blocks and threads that run a LINEAR form on a GPU.
+
+    A multiprocessor must have registers for `resident` blocks at a time; 0 leaves that to the
+    compiler. Units: `shared_bytes` of one block.
+    """
+
+    blocks: tuple[int, int, int]
+    threads: int
+    shared_bytes: int = 0
+    resident: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +38,14 @@ class Linear:
 
     Every node appears before its users, in their block (LOOP..ENDLOOP, IF..ELSE..ENDIF) or one
     around it. A pure value may appear again in a block where its first appearance is not visible.
-    `workspace_bytes` is the scratch memory one launch needs.
+    `workspace_bytes` is the scratch memory one launch needs. `grid` is None for one thread.
     """
 
     name: str
     params: tuple[Param, ...]
     statements: tuple[UOp, ...]
     workspace_bytes: int
+    grid: Grid | None = None
 
 
 def is_pure(node: UOp) -> bool:

@@ -120,6 +120,13 @@ class Op(Enum):
     FMA = ("x y z", "out[i] = x[i] * y[i] + z[i], rounded once", None, L)
     TRUNCDIV = ("x y", "out[i] = x[i] / y[i] toward 0; y[i] not 0, no overflow", None, L)
     TRUNCMOD = ("x y", "out[i] = x[i] - y[i] * trunc(x[i] / y[i])", None, L)
+    ABS = ("x", "out[i] = x[i] without its sign", None, L)
+    EXP2_APPROX = ("x", "out[i] = 2 ** x[i] within 2 ulp; denormals are 0", None, L, FUNCTION)
+    RECIPROCAL_APPROX = (
+        "x",
+        "out[i] = 1 / x[i] within an ulp; denormals are 0",
+        *(None, L, FUNCTION),
+    )
     SPLAT = ("x", "out[i] = x", None, L)
     STACK = ("lanes*", "out[i] = lanes[i]", None, L)
     LANE = ("x", "out = x[lanes[0]]", a.LanesAttrs, L)
@@ -129,6 +136,64 @@ class Op(Enum):
         "out[i] = attrs.function(x[i], ..) of the C library where cond[i], else 0",
         *(a.CallAttrs, L, FUNCTION),
     )
+    # LINEAR of a thread block: who runs, shared memory, and waiting for one another.
+    PLACE = ("", "out = the running thread's number, or its block's", a.PlaceAttrs, L)
+    SHARED = ("", "out = a region of the block's shared memory", a.SharedAttrs, L)
+    BARRIER = ("", "waits until attrs.threads threads have come here", a.BarrierAttrs, L)
+    EXCHANGE = ("x", "out of lane i = x of lane i ^ attrs.distance", a.ExchangeAttrs, L)
+    ROLE = ("", "what follows is run by attrs.warps warps alone", a.RoleAttrs, L)
+    ENDROLE = ("role", "closes role", a.EffectAttrs, L)
+    COPY_ASYNC = (
+        "target index source start valid",
+        "target[index + j] = source[start + j] if j < valid else 0, unfinished until waited for",
+        *(a.CopyAttrs, L),
+    )
+    COPY_COMMIT = ("", "closes a group of this thread's unfinished copies", a.EffectAttrs, L)
+    COPY_WAIT = ("", "waits until at most attrs.pending groups are unfinished", a.WaitAttrs, L)
+    # Matrix instructions of one warp.
+    LDMATRIX = ("source index", "out = fragments of four 8x8 matrices", a.FragmentAttrs, L)
+    MMA = ("x y z", "out = x @ y + z, fragments of attrs.instruction", a.MmaAttrs, L, SUM)
+    # Collective ops on tiles of shared memory, run by all threads of the role.
+    TILE = ("", "out = a ring of tiles in shared memory", a.TileAttrs, L)
+    TILE_COPY = (
+        "tile stage source start rows columns",
+        "tile[stage, r, c] = source[start + r * row_stride + c] if r < rows and c < columns else 0",
+        *(a.TileCopyAttrs, L),
+    )
+    TILE_MMA = (
+        "accumulator x x_stage y y_stage",
+        "accumulator += x[x_stage] @ y[y_stage], in flight until MMA_WAIT",
+        *(a.TileMmaAttrs, L, SUM),
+    )
+    MMA_WAIT = ("accumulator", "waits until the accumulator may be read", a.WaitAttrs, L)
+    # Hopper: transaction barriers, bulk tensor copies, warpgroup products.
+    MBARRIERS = ("", "out = barriers that count arrivals and bytes", a.MbarrierAttrs, L)
+    MBARRIER_INIT = ("barriers", "each barrier awaits its arrivals, phase 0", a.EffectAttrs, L)
+    MBARRIER_EXPECT = ("barriers i bytes", "arrives at i; awaits bytes more", a.EffectAttrs, L)
+    MBARRIER_ARRIVE = ("barriers i", "arrives at barrier i", a.EffectAttrs, L)
+    MBARRIER_WAIT = ("barriers i parity", "waits until that phase is over", a.EffectAttrs, L)
+    TENSOR_MAP = ("", "out = a buffer as the bulk copy engine sees it", a.TensorMapAttrs, L)
+    BULK_LOAD = (
+        "tile stage map column row barriers i",
+        "tile[stage] = the box of map at (row, column), 0 outside; its bytes count at barrier i",
+        *(a.EffectAttrs, L),
+    )
+    BULK_STORE = (
+        "map column row tile stage",
+        "the box of map at (row, column) = tile[stage], unfinished until BULK_WAIT",
+        *(a.EffectAttrs, L),
+    )
+    BULK_COMMIT = ("", "closes a group of this thread's bulk stores", a.EffectAttrs, L)
+    BULK_WAIT = ("", "waits until at most attrs.pending groups still read", a.WaitAttrs, L)
+    PROXY_FENCE = ("", "makes own shared stores visible to the copy engine", a.EffectAttrs, L)
+    WGMMA_FENCE = ("accumulator", "orders register use before WGMMA", a.EffectAttrs, L)
+    WGMMA = (
+        "accumulator x x_index y y_index",
+        "accumulator += the product of two shared blocks, in flight until WGMMA_WAIT",
+        *(a.WgmmaAttrs, L, SUM),
+    )
+    WGMMA_COMMIT = ("", "closes a group of products", a.EffectAttrs, L)
+    WGMMA_WAIT = ("accumulator", "waits until at most attrs.pending are left", a.WaitAttrs, L)
 
     __hash__ = object.__hash__
 
@@ -155,4 +220,6 @@ BITWISE = (*LOGICAL, Op.SHL, Op.SHR)
 BINARY = (Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.FLOORDIV, Op.MOD, Op.MAX, Op.MIN, *BITWISE)
 ELEMENTWISE = frozenset((*UNARY, *BINARY, *COMPARE, Op.PHILOX, Op.WHERE, Op.CAST, Op.BITCAST))
 VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SLICE, Op.PAD, Op.CHECK, Op.DETACH))
+APPROXIMATE = (Op.EXP2_APPROX, Op.RECIPROCAL_APPROX)
+MACHINE = (Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD, Op.ABS, *APPROXIMATE)
 COMMUTATIVE = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.EQ, Op.NE, *LOGICAL))

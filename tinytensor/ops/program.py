@@ -4,14 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tinytensor.ops.uop import UOp
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchShape:
+    """How a GPU runs one entry: blocks of threads. Units: `shared_bytes` of dynamic shared memory.
+
+    `tensor_maps` are the TENSOR_MAP nodes of the entry's last arguments, in order; the runtime
+    encodes each from its buffer's address and passes the 128 bytes by value. An entry that
+    `waits_itself` may start while the launch before it ends: it touches memory only after waiting.
+    """
+
+    entry: str
+    grid: tuple[int, int, int]
+    threads: int
+    shared_bytes: int
+    tensor_maps: tuple[UOp, ...] = ()
+    waits_itself: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One compiled unit: self-contained source with one entry.
+    """One compiled unit: self-contained source with one entry, or with one for each GPU launch.
 
     The entry takes `params` buffer addresses in order and, when `workspace_bytes` is above 0, the
     address of that much scratch memory, 64-byte aligned. For the CPU the source exports
     `struct PyMethodDef <name>_method`, a METH_FASTCALL function of those addresses as Python ints.
+    For a GPU `launches` are run in order, each with all buffer addresses and the workspace's.
     """
 
     name: str
@@ -19,3 +39,4 @@ class Program:
     params: int
     workspace_bytes: int
     libraries: tuple[str, ...] = ()
+    launches: tuple[LaunchShape, ...] = ()

@@ -15,7 +15,7 @@ from tinytensor.dtype import BY_NAME, DType
 from tinytensor.errors import InternalError
 from tinytensor.ops.attrs import Attrs, Combine
 from tinytensor.ops.kernel import Contraction, Decision, Kernel, Param
-from tinytensor.ops.linear import Linear
+from tinytensor.ops.linear import Grid, Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, walk
 
@@ -23,6 +23,8 @@ Names = dict[UOp, str]
 Nodes = dict[str, UOp]
 Shown = UOp | Sequence[UOp] | Kernel | Linear
 INDENT = "  "
+OPENERS = (Op.LOOP, Op.IF, Op.ELSE, Op.ROLE)
+CLOSERS = (Op.ENDLOOP, Op.ELSE, Op.ENDIF, Op.ENDROLE)
 
 
 # Writing.
@@ -103,13 +105,19 @@ def _contraction_line(facts: Contraction, names: Names) -> str:
 def _linear_lines(linear: Linear) -> list[str]:
     names = name_nodes(walk(linear.statements))
     header = f"linear {linear.name} {linear.workspace_bytes}"
-    lines = [header, *_param_lines(linear.params)]
+    lines = [header, *_grid_lines(linear.grid), *_param_lines(linear.params)]
     depth = 0
     for node in linear.statements:
-        depth -= node.op in (Op.ENDLOOP, Op.ELSE, Op.ENDIF)
+        depth -= node.op in CLOSERS
         lines.append(INDENT * depth + show_node(node, names))
-        depth += node.op in (Op.LOOP, Op.IF, Op.ELSE)
+        depth += node.op in OPENERS
     return lines
+
+
+def _grid_lines(grid: Grid | None) -> list[str]:
+    if grid is None:
+        return []
+    return [f"grid {_show_value(grid.blocks)} {grid.threads} {grid.shared_bytes} {grid.resident}"]
 
 
 # Reading.
@@ -140,6 +148,7 @@ class _Reader:
         self.ranges: tuple[UOp, ...] = ()
         self.roots: tuple[UOp, ...] = ()
         self.contraction: Contraction | None = None
+        self.grid: Grid | None = None
 
     def read(self, words: list[str], line: str) -> None:
         """Take in one line."""
@@ -153,6 +162,8 @@ class _Reader:
             self.decisions.append(Decision(*json.loads(line.partition(" ")[2])))
         elif first == "param":
             self.params.append(Param(_parse_dtype(rest[0]), int(rest[1]), rest[2] == "written"))
+        elif first == "grid":
+            self.grid = Grid(_parse_blocks(rest[0]), *[int(each) for each in rest[1:]])
         elif first == "contraction":
             self.contraction = _parse_contraction(rest, self.nodes)
         elif first == "ranges":
@@ -169,7 +180,8 @@ class _Reader:
         params = tuple(self.params)
         if self.header[0] == "linear":
             _, name, workspace_bytes = self.header
-            return Linear(name, params, tuple(self.statements), int(workspace_bytes))
+            statements = tuple(self.statements)
+            return Linear(name, params, statements, int(workspace_bytes), self.grid)
         if self.header[0] == "kernel":
             _, name, index = self.header
             facts, decisions = self.contraction, tuple(self.decisions)
@@ -202,6 +214,11 @@ def _parse_numbers(text: str) -> tuple[int, ...]:
     return tuple([int(number) for number in text.strip("()").split(",") if number])
 
 
+def _parse_blocks(text: str) -> tuple[int, int, int]:
+    x, y, z = _parse_numbers(text)
+    return x, y, z
+
+
 def _parse_dtype(name: str) -> DType:
     if name in BY_NAME:
         return BY_NAME[name]
@@ -211,6 +228,7 @@ def _parse_dtype(name: str) -> DType:
 
 PARSE_VALUE: dict[str, Callable[[str], Any]] = {  # Any: one type per kind of field
     "int": int,
+    "bool": {"True": True, "False": False}.__getitem__,
     "str": str,
     "tuple[int, ...]": _parse_numbers,
     "Combine": Combine,

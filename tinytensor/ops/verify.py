@@ -18,9 +18,11 @@ from tinytensor.ops.op import Form, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.text import name_nodes, show_node
 from tinytensor.ops.uop import UOp, walk
+from tinytensor.ops.verify_blocks import verify_blocks
 
 ALIGNMENT_BYTES = 64
 INDEX_DTYPES = (dtypes.int32, dtypes.int64)
+OPENER_OF = {Op.ENDLOOP: Op.LOOP, Op.ELSE: Op.IF, Op.ENDIF: Op.IF, Op.ENDROLE: Op.ROLE}
 
 
 class Verifier:
@@ -166,7 +168,7 @@ def check_param(verifier: Verifier, node: UOp, params: Sequence[Param]) -> None:
 def check_written(verifier: Verifier, store: UOp, params: Sequence[Param]) -> None:
     """Check that a STORE's buffer is scratch memory or a param declared as written."""
     buffer = store.operands[0]
-    allowed = buffer.op is Op.WORKSPACE or params[buffer.attrs.number].written
+    allowed = buffer.op is not Op.PARAM or params[buffer.attrs.number].written
     verifier.require(allowed, store, "param is read only; stores go to written params")
 
 
@@ -213,8 +215,8 @@ def _check_operands(
 class Block:
     """An open block: what it defines, the registers surely written in it, and its other half's.
 
-    `opener` is its LOOP or IF (None: the whole list). `first_half` is what the IF's first half
-    surely wrote, once its ELSE was passed.
+    `opener` is its LOOP, IF or ROLE (None: the whole list). `first_half` is what the IF's first
+    half surely wrote, once its ELSE was passed.
     """
 
     opener: UOp | None
@@ -243,6 +245,7 @@ def verify_linear(linear: Linear) -> None:
     last = linear.statements[-1:]
     for node in last:
         verifier.require(len(blocks) == 1, node, "a block is still open; each is closed")
+    verify_blocks(verifier, linear)
 
 
 # Order and blocks.
@@ -265,13 +268,12 @@ def _check_order(verifier: Verifier, node: UOp, orders: set[int]) -> None:
 
 
 def _follow_blocks(verifier: Verifier, node: UOp, blocks: list[Block]) -> None:
-    if node.op in (Op.LOOP, Op.IF):
+    if node.op in (Op.LOOP, Op.IF, Op.ROLE):
         blocks.append(Block(node))
-    elif node.op in (Op.ENDLOOP, Op.ELSE, Op.ENDIF):
+    elif node.op in OPENER_OF:
         opener = node.operands[0]
-        kind = Op.LOOP if node.op is Op.ENDLOOP else Op.IF
         # The marker itself was just defined in the block it closes: it goes with it.
-        matches = blocks[-1].opener is opener and opener.op is kind
+        matches = blocks[-1].opener is opener and opener.op is OPENER_OF[node.op]
         verifier.require(matches, node, "closes no open block; blocks nest")
         closed = blocks.pop()
         if node.op is Op.ELSE:
@@ -322,7 +324,7 @@ def _check_linear_access(verifier: Verifier, node: UOp, linear: Linear) -> None:
     if node.op is Op.STORE:
         check_written(verifier, node, linear.params)
     elif node.attrs.order == UNORDERED:
-        mutable = buffer.op is Op.WORKSPACE or linear.params[buffer.attrs.number].written
+        mutable = buffer.op is not Op.PARAM or linear.params[buffer.attrs.number].written
         verifier.require(not mutable, node, "reads what changes; such a load has an order")
 
 

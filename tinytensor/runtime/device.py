@@ -21,6 +21,11 @@ from tinytensor.target import Target
 
 HostBytes = bytes | bytearray | memoryview | npt.NDArray[np.generic]
 Work = TypeVar("Work")
+POISON = 0xFF  # as every byte: NaN as a float of any size, -1 as an integer
+
+
+class AbsentDevice(DeviceError):
+    """A device whose hardware or driver is not here, which is normal: nobody needs to be told."""
 
 
 class Event:
@@ -42,15 +47,31 @@ class DeviceBase(ABC, Generic[Work]):
         return f"Device[{self.name!r}]"
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Get a buffer of `nbytes` uninitialized bytes.
+        """Get a buffer of `nbytes` uninitialized bytes; under TT_STRESS every float in it is NaN.
 
         Raises: DeviceError when the memory does not suffice.
         """
-        return self.allocator.allocate(nbytes)
+        buffer = self.allocator.allocate(nbytes)
+        if config.stress and nbytes:
+            self.copy_in(buffer, np.full(nbytes, POISON, np.uint8))
+        return buffer
 
     def memory(self) -> MemoryUse:
         """Tell the bytes allocated, reserved, and allocated at the peak."""
         return self.allocator.memory()
+
+    def see_host_bytes(self, buffer: Buffer, host: HostBytes) -> npt.NDArray[np.uint8]:
+        """See host memory as an array of as many bytes as a buffer has.
+
+        Raises: DeviceError when it has not as many.
+        """
+        seen = np.frombuffer(host, np.uint8)
+        if seen.size != buffer.nbytes:
+            raise DeviceError(
+                f"{self.name.lower()}: copy sizes differ: the buffer holds {buffer.nbytes} bytes, "
+                f"the host memory {seen.size}; they must be equal."
+            )
+        return seen
 
     @abstractmethod
     def copy_in(self, buffer: Buffer, source: HostBytes) -> None:
@@ -97,6 +118,7 @@ class DeviceModule:
 
 
 DEVICE_MODULES = (
+    DeviceModule("CUDA", "tinytensor.runtime.cuda.device"),
     DeviceModule("CPU", "tinytensor.runtime.cpu"),
     DeviceModule("PYTHON", "tinytensor.runtime.python"),
 )
@@ -109,6 +131,7 @@ class DeviceRegistry:
         self._modules = {each.name: each.module for each in modules}
         self._opened: dict[str, AnyDevice] = {}
         self._missing: dict[str, str] = {}
+        self._absent: set[str] = set()
         self._lock = ForkSafeLock()
 
     def __getitem__(self, name: str) -> AnyDevice:
@@ -118,7 +141,7 @@ class DeviceRegistry:
     def default(self) -> AnyDevice:
         """Give the device named by TT_DEVICE, else the first usable one of the list.
 
-        A device that is passed over leaves one line on stderr, once.
+        A device that is passed over leaves one line on stderr, once, unless it is merely absent.
         """
         if config.device:
             return self[config.device]
@@ -127,7 +150,7 @@ class DeviceRegistry:
             device = self._open(name)
             if device is not None:
                 return device
-            if not told:
+            if not told and name not in self._absent:
                 sentence = f"tinytensor: {name} is passed over: {self._missing[name]}."
                 print(sentence, file=sys.stderr)
         raise DeviceError(f"device: none is usable: {self._missing}; one must be.")
@@ -158,7 +181,9 @@ class DeviceRegistry:
             try:
                 device: AnyDevice = module.open_device()
             except DeviceError as error:
-                self._missing[name] = str(error)
+                self._missing[name] = str(error).rstrip(".")
+                if isinstance(error, AbsentDevice):
+                    self._absent.add(name)
                 return None
             self._opened[name] = device
             return device

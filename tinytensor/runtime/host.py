@@ -11,14 +11,12 @@ from typing import Generic
 import numpy as np
 import numpy.typing as npt
 
-from tinytensor.errors import DeviceError
-from tinytensor.runtime.buffer import Buffer, CachingAllocator
+from tinytensor.runtime.buffer import ALIGNMENT_BYTES, Buffer, CachingAllocator
 from tinytensor.runtime.device import DeviceBase, Event, HostBytes, Work
-from tinytensor.runtime.lock import ForkSafeLock
+from tinytensor.runtime.slabs import SlabMemory
 from tinytensor.target import Target
 
 HUGE_PAGE_BYTES = 2 << 20
-SLAB_BYTES = 16 << 20
 ADVISE_HUGE_PAGE = 14  # MADV_HUGEPAGE of Linux's <asm-generic/mman-common.h>
 
 MAP_FAILED = ctypes.c_void_p(-1).value
@@ -26,47 +24,18 @@ MAP_PROTECTION = mmap.PROT_READ | mmap.PROT_WRITE
 MAP_FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
-class HostMemory:
+class HostMemory(SlabMemory):
     """Blocks of host memory, faulted when first touched, in huge pages where the system has them.
 
-    Blocks up to a huge page are carved from slabs and stay in the process; larger ones are mapped
-    one by one. The first touch of 16 MiB takes 0.9 ms in huge pages and 9.9 ms without, that of
-    256 MiB 33 and 140 ms (one Zen 4 core under KVM, Linux, transparent huge pages by madvise).
+    The first touch of 16 MiB takes 0.9 ms in huge pages and 9.9 ms without, that of 256 MiB 33 and
+    140 ms (one Zen 4 core under KVM, Linux, transparent huge pages by madvise).
     """
 
     def __init__(self) -> None:
-        self.reserved_bytes = 0
-        self._slab_begin = 0
-        self._slab_end = 0
-        self._lock = ForkSafeLock()
+        super().__init__(ALIGNMENT_BYTES)
         self._libc = _load_libc()
 
-    def reserve(self, block_bytes: int) -> int | None:
-        """Take one block; return its address, or None when the system has no more."""
-        with self._lock:
-            if self.can_release(block_bytes):
-                return self._map(block_bytes)
-            if self._slab_begin + block_bytes > self._slab_end:
-                slab = self._map(SLAB_BYTES)
-                if slab is None:
-                    return None
-                self._slab_begin = slab
-                self._slab_end = slab + SLAB_BYTES
-            address = self._slab_begin
-            self._slab_begin += block_bytes
-            return address
-
-    def can_release(self, block_bytes: int) -> bool:
-        """Say whether a block of this size has a mapping of its own."""
-        return block_bytes > HUGE_PAGE_BYTES
-
-    def release(self, address: int, block_bytes: int) -> None:
-        """Unmap one block."""
-        with self._lock:
-            self._libc.munmap(address, block_bytes)
-            self.reserved_bytes -= block_bytes
-
-    def _map(self, nbytes: int) -> int | None:
+    def take(self, nbytes: int) -> int | None:
         """Map whole pages from a huge page's boundary on: map one more, then cut both ends off."""
         first = self._libc.mmap(None, nbytes + HUGE_PAGE_BYTES, MAP_PROTECTION, MAP_FLAGS, -1, 0)
         if first == MAP_FAILED:
@@ -78,8 +47,11 @@ class HostMemory:
         self._libc.munmap(address + nbytes, HUGE_PAGE_BYTES - before_bytes)
         if sys.platform == "linux":
             self._libc.madvise(address, nbytes, ADVISE_HUGE_PAGE)
-        self.reserved_bytes += nbytes
         return address
+
+    def give_back(self, address: int, nbytes: int) -> None:
+        """Unmap what was mapped."""
+        self._libc.munmap(address, nbytes)
 
 
 def _load_libc() -> ctypes.CDLL:
@@ -116,11 +88,11 @@ class HostDevice(DeviceBase[Work], Generic[Work]):
 
     def copy_in(self, buffer: Buffer, source: HostBytes) -> None:
         """Fill a buffer from C-contiguous host memory of the same size."""
-        view_bytes(buffer)[:] = self._see_host_bytes(buffer, source)
+        view_bytes(buffer)[:] = self.see_host_bytes(buffer, source)
 
     def copy_out(self, buffer: Buffer, destination: HostBytes) -> None:
         """Write a buffer's bytes to writable C-contiguous host memory of the same size."""
-        self._see_host_bytes(buffer, destination)[:] = view_bytes(buffer)
+        self.see_host_bytes(buffer, destination)[:] = view_bytes(buffer)
 
     def synchronize(self) -> None:
         """Return at once: no work is pending."""
@@ -134,12 +106,3 @@ class HostDevice(DeviceBase[Work], Generic[Work]):
         assert isinstance(start, HostEvent), "the event is of another device"
         assert isinstance(end, HostEvent), "the event is of another device"
         return (end.time_ns - start.time_ns) / 1000
-
-    def _see_host_bytes(self, buffer: Buffer, host: HostBytes) -> npt.NDArray[np.uint8]:
-        seen = np.frombuffer(host, np.uint8)
-        if seen.size != buffer.nbytes:
-            raise DeviceError(
-                f"{self.name.lower()}: copy sizes differ: the buffer holds {buffer.nbytes} bytes, "
-                f"the host memory {seen.size}; they must be equal."
-            )
-        return seen

@@ -18,7 +18,7 @@ from tinytensor.ops.uop import UOp
 from tinytensor.schedule.contraction import path_to_product
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.lower_views import ranges_over
-from tinytensor.schedule.region import LEAVES, Region, RegionBuilder, source_of
+from tinytensor.schedule.region import LEAVES, MOST_READS, Region, RegionBuilder, source_of
 from tinytensor.schedule.uses import Evaluations, Use, Uses
 from tinytensor.target import Target
 
@@ -126,7 +126,8 @@ class _Chooser:
             return Decision("store", describe(node), "its value was asked for.")
         if node in self.too_big:
             limit = self.target.max_kernel_ops
-            return Decision("store", describe(node), f"a kernel holds at most {limit} ops.")
+            reason = f"a kernel holds at most {limit} ops, a read counted as {limit // MOST_READS}."
+            return Decision("store", describe(node), reason)
         if node.op is Op.GATHER and self.fuse:
             return self._weigh(node, use)
         if node.op not in ELEMENTWISE:

@@ -117,9 +117,9 @@ def gaussian_unit(x: UOp) -> UOp:
 
 def gaussian_unit_by_tanh(x: UOp) -> UOp:
     """Return the approximation of gaussian_unit by a tanh of a cubic polynomial."""
-    cube = mul(mul(x, x), x)
-    inner = add(x, mul(cube, 0.044715))
-    bell = tanh(mul(inner, math.sqrt(2 / math.pi)))
+    slope = math.sqrt(2 / math.pi)
+    bend = mul(mul(x, x), slope * 0.044715)
+    bell = tanh(mul(x, add(bend, slope)))
     return mul(mul(x, 0.5), add(bell, 1))
 
 

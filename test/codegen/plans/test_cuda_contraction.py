@@ -1,0 +1,468 @@
+"""The contraction plans of a GPU: a grid of blocks gives the INDEXED interpreter's sums."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from codegen.gpu_machine import TARGETS, cubin_of, frame_bytes, program_of, run_on_device
+from codegen.plans.plan_kernels import arrays_for, expected, load
+from codegen.plans.test_contraction import plain, relu, square
+from runtime.cuda.programs import needs_nvrtc
+
+from tinytensor.codegen.legalize_tiles import legalize_tiles
+from tinytensor.codegen.plans import cuda_contraction, cuda_ffma
+from tinytensor.codegen.plans.tiling_cuda import (
+    FMA_TILINGS,
+    FMA_TILINGS_THROUGH_REGISTERS,
+    MMA_TILINGS,
+    MMA_TILINGS_THROUGH_REGISTERS,
+    FmaTiling,
+    MmaTiling,
+)
+from tinytensor.dtype import dtypes
+from tinytensor.errors import InternalError
+from tinytensor.ops.interpret_blocks import run_blocks, run_launches
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, cast, index_const
+from tinytensor.ops.verify import verify_linear
+from tinytensor.runtime.device import Device
+from tinytensor.target import CPU_AVX512, SM80, SM90A
+
+MMA = MmaTiling("smallest", 32, 32, 16, 1, 1, stages=3)
+MMA_WARPS = MmaTiling("two by two warps", 64, 32, 32, 2, 2, stages=2, group=2)
+FMA = FmaTiling("smallest", 16, 32, 16, 4, 4, stages=3)
+FMA_WARPS = FmaTiling("two by two warps", 32, 64, 16, 4, 4, stages=2, group=2)
+SIZES = [(32, 32, 32), (33, 17, 18), (40, 72, 50), (7, 90, 5)]
+
+
+def mma_lowered(kernel, tiling=MMA, target=SM80):
+    facts = cuda_contraction.facts(kernel, target)
+    assert facts is not None
+    assert not isinstance(facts, str), facts
+    (linear,) = cuda_contraction.lower(facts, target, tiling)
+    return linear
+
+
+def fma_lowered(kernel, tiling=FMA, target=SM80):
+    facts = cuda_ffma.facts(kernel, target)
+    assert not isinstance(facts, str), facts
+    (linear,) = cuda_ffma.lower(facts, target, tiling)
+    return linear
+
+
+def assert_runs_exactly(kernel, linear):
+    """Integer-valued inputs: the INDEXED interpreter's bits, whatever the order of the sum."""
+    verify_linear(linear)
+    arrays = arrays_for(kernel)
+    results = [each.copy() for each in arrays]
+
+    run_blocks(linear, results)
+
+    for result, want in zip(results, expected(kernel, arrays), strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
+
+
+def assert_mma_exact(kernel, tiling=MMA):
+    """Both levels: collective ops on tiles, and the thread ops they become."""
+    linear = mma_lowered(kernel, tiling)
+    assert_runs_exactly(kernel, linear)
+    assert_runs_exactly(kernel, legalize_tiles(linear, SM80))
+
+
+def assert_fma_exact(kernel, tiling=FMA):
+    assert_runs_exactly(kernel, fma_lowered(kernel, tiling))
+
+
+def half(m, n, k, transposed_a=False, transposed_b=False, dtype=dtypes.float16):
+    return plain(m, n, k, transposed_a, transposed_b, dtype)
+
+
+# Layouts and sizes.
+@pytest.mark.parametrize("transposed_b", [False, True])
+@pytest.mark.parametrize("transposed_a", [False, True])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_matrix_instructions_sum_every_layout_and_ragged_size(sizes, transposed_a, transposed_b):
+    assert_mma_exact(half(*sizes, transposed_a, transposed_b))
+
+
+@pytest.mark.parametrize("transposed_b", [False, True])
+@pytest.mark.parametrize("transposed_a", [False, True])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_threads_sum_every_layout_and_ragged_size(sizes, transposed_a, transposed_b):
+    assert_fma_exact(plain(*sizes, transposed_a, transposed_b))
+
+
+@pytest.mark.parametrize("k", [0, 1, 16, 17, 80])
+def test_any_number_of_stages_is_summed(k):
+    assert_mma_exact(half(32, 32, k))
+    assert_fma_exact(plain(16, 32, k))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_warps_share_a_block(transposed):
+    assert_mma_exact(half(150, 40, 70, transposed, not transposed), MMA_WARPS)
+    assert_fma_exact(plain(70, 100, 20, transposed, not transposed), FMA_WARPS)
+
+
+def test_the_other_half_has_its_own_instruction():
+    assert_mma_exact(half(33, 34, 35, dtype=dtypes.bfloat16))
+
+
+DTYPES = (dtypes.float16, dtypes.float64, dtypes.int8, dtypes.int32, dtypes.int64, dtypes.uint16)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda each: each.name)
+def test_threads_sum_every_dtype(dtype, transposed):
+    assert_fma_exact(plain(17, 34, 18, transposed, transposed, dtype))
+
+
+@pytest.mark.parametrize("broadcast", [False, True])
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=["mma", "fma"])
+def test_a_batch_takes_blocks_of_its_own(dtype, broadcast):
+    product = square(33, 24, 16, 2, 3)
+    outer, inner = product.batch
+    a = product.operand(dtype, outer, inner, product.m, product.k)
+    b_batch = (inner,) if broadcast else (outer, inner)
+    b = product.operand(dtype, *b_batch, product.n, product.k)
+    total = product.contract(a, b, dtypes.float32)
+    product.store(total)
+    kernel = product.kernel(total)
+
+    if dtype.is_half:
+        assert_mma_exact(kernel)
+    else:
+        assert_fma_exact(kernel)
+
+
+# Around the sum.
+def biased(m, n, k, dtype=dtypes.float16):
+    """relu(round(a @ b.T) + bias), rounded to the factors' dtype before and after the bias."""
+    product = square(m, n, k)
+    a = product.operand(dtype, product.m, product.k)
+    b = product.operand(dtype, product.n, product.k)
+    total = product.contract(a, b, dtypes.float32)
+    product.store(relu(cast(total, dtype) + product.operand(dtype, product.n)))
+    return product.kernel(total)
+
+
+@pytest.mark.parametrize("sizes", [(32, 32, 16), (40, 38, 20), (33, 35, 8)])
+def test_an_epilogue_runs_on_the_sums(sizes):
+    assert_mma_exact(biased(*sizes))
+    assert_fma_exact(biased(*sizes, dtypes.float32))
+
+
+def test_a_bias_is_read_before_the_sum():
+    statements = mma_lowered(biased(32, 32, 32)).statements
+    loop = next(i for i, node in enumerate(statements) if node.op is Op.LOOP)
+    loads = [i for i, node in enumerate(statements) if node.op is Op.LOAD]
+
+    assert loads
+    assert max(loads) < loop
+
+
+def two_stores(dtype):
+    product = square(40, 36, 24)
+    m, n = product.m, product.n
+    a = product.operand(dtype, m, product.k)
+    b = product.operand(dtype, product.k, n)
+    total = product.contract(a, b, dtypes.float32)
+    residual = product.operand(dtypes.float32, m, n)
+    product.store(total + residual)
+    product.store(cast(total * 2.0, dtypes.int8), n, m)
+    return product.kernel(total)
+
+
+def test_several_stores_share_the_sum():
+    assert_mma_exact(two_stores(dtypes.bfloat16))
+    assert_fma_exact(two_stores(dtypes.float32))
+
+
+def test_the_sum_may_be_rounded_between_two_steps():
+    product = square(33, 40, 64)
+    a = product.operand(dtypes.float16, product.m, product.k)
+    b = product.operand(dtypes.float16, product.k, product.n)
+    total = product.contract(a, b, dtypes.float32)
+    rounded = cast(total * 1001.0, dtypes.float16)
+    product.store(cast(rounded, dtypes.float32) - 0.5)
+
+    assert_mma_exact(product.kernel(total))
+
+
+def prologue(dtype):
+    """(relu(a) of rows of k) @ (b + 1 of any dtype, turned)."""
+    product = square(35, 34, 22)
+    a = relu(product.operand(dtype, product.m, product.k))
+    b = cast(product.operand(dtypes.int8, product.n, product.k), dtype) + 1.0
+    total = product.contract(a, b, dtypes.float32)
+    product.store(total)
+    return product.kernel(total)
+
+
+@pytest.mark.parametrize("tiling", [MMA, MMA_WARPS], ids=lambda each: each.name)
+def test_a_prologue_runs_on_the_way_to_the_tile(tiling):
+    assert_mma_exact(prologue(dtypes.bfloat16), tiling)
+
+
+@pytest.mark.parametrize("tiling", [FMA, FMA_WARPS], ids=lambda each: each.name)
+def test_a_prologue_runs_before_threads_sum(tiling):
+    assert_fma_exact(prologue(dtypes.float32), tiling)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=["mma", "fma"])
+def test_a_guarded_operand_reads_zero_outside(dtype):
+    product = square(33, 34, 35)
+    k, n = product.k, product.n
+    a = product.operand(dtype, product.m, k)
+    shifted = n + index_const(-2)
+    guard = (index_const(-1) < shifted) & (shifted < 31)
+    b = load(product.builder.param(dtype, 35 * 31), k * 31 + shifted, guard)
+    total = product.contract(a, b, dtypes.float32)
+    product.store(total)
+    kernel = product.kernel(total)
+
+    if dtype.is_half:
+        assert_mma_exact(kernel)
+    else:
+        assert_fma_exact(kernel)
+
+
+def test_wide_indices_are_computed_in_int64():
+    kernel = replace(biased(33, 34, 35), index_dtype=dtypes.int64)
+
+    assert_mma_exact(kernel)
+
+
+# Factors rewritten by a launch of their own.
+def assert_packed_exact(kernel, launches, monkeypatch):
+    monkeypatch.setattr(cuda_contraction, "PACKED_PRODUCTS", 1)
+    forms = cuda_contraction.lower(cuda_contraction.facts(kernel, SM80), SM80, MMA)
+    arrays = arrays_for(kernel)
+    results = [each.copy() for each in arrays]
+
+    for form in forms:
+        verify_linear(form)
+    run_launches(forms, results)
+
+    assert len(forms) == launches
+    for result, want in zip(results, expected(kernel, arrays), strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_rows_of_odd_pitch_are_rewritten_first(transposed, monkeypatch):
+    assert_packed_exact(half(33, 35, 37, transposed, not transposed), 3, monkeypatch)
+
+
+def test_only_the_factor_that_needs_it_is_rewritten(monkeypatch):
+    assert_packed_exact(half(40, 35, 40), 2, monkeypatch)
+
+
+def test_a_prologue_is_computed_once(monkeypatch):
+    assert_packed_exact(prologue(dtypes.float16), 3, monkeypatch)
+
+
+def test_each_of_a_batch_is_rewritten(monkeypatch):
+    product = square(9, 10, 11, 2, 3)
+    outer, inner = product.batch
+    a = product.operand(dtypes.float16, outer, inner, product.m, product.k)
+    b = product.operand(dtypes.float16, inner, product.n, product.k)
+    total = product.contract(a, b, dtypes.float32)
+    product.store(total)
+
+    assert_packed_exact(product.kernel(total), 3, monkeypatch)
+
+
+# Declines.
+def test_a_target_or_dtype_without_a_matrix_instruction_is_declined():
+    assert cuda_contraction.facts(half(8, 8, 8), replace(CPU_AVX512, name="x")) == (
+        "x has no matrix instructions."
+    )
+    assert cuda_contraction.facts(plain(8, 8, 8), SM80) == (
+        "the factors are float32 and float32; a matrix instruction takes two of a half."
+    )
+
+
+def test_a_vector_is_declined_by_both():
+    reason = "the product has no m range: a matrix-vector product, which has no tile."
+
+    assert cuda_contraction.facts(half(1, 8, 8), SM80) == reason
+    assert cuda_ffma.facts(plain(1, 8, 8), SM80) == reason
+
+
+def test_a_kernel_without_a_contraction_is_of_another_kind():
+    kernel = replace(plain(8, 8, 8), contraction=None)
+
+    assert cuda_contraction.facts(kernel, SM80) is None
+    assert cuda_ffma.facts(kernel, SM80) is None
+
+
+def test_a_plan_says_what_a_block_computes():
+    odd = cuda_contraction.facts(half(1001, 999, 1003), SM90A)
+    large = cuda_ffma.facts(plain(4096, 4096, 4096), SM90A)
+
+    assert cuda_contraction.describe(odd, SM90A) == (
+        "m16n8k16.f16, block 128 x 64 x 64 (tall), 4 stages, warps 2 x 2; 2 of 2 factors rewritten "
+        "in rows before."
+    )
+    assert cuda_ffma.describe(large, SM90A) == (
+        "block 128 x 128 x 16 (square), 3 stages, 8 x 8 sums a thread."
+    )
+
+
+def test_an_empty_result_is_declined():
+    assert cuda_ffma.facts(plain(0, 8, 8), SM80) == "the result is empty."
+
+
+@pytest.mark.parametrize(
+    ("dtype", "resident"), [(dtypes.float32, 2), (dtypes.float64, 1)], ids=lambda each: str(each)
+)
+def test_registers_are_left_for_the_blocks_a_multiprocessor_can_hold(dtype, resident):
+    (square_tiling,) = [each for each in FMA_TILINGS if each.name == "square"]
+
+    linear = fma_lowered(plain(256, 256, 64, 0, 0, dtype), square_tiling, SM90A)
+
+    assert linear.grid.resident == resident
+    assert f"__launch_bounds__(256, {resident})" in program_of(linear, SM90A).source
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(8, 8), (8, 4), (4, 4), (3, 8)])
+def test_each_sum_of_a_thread_shares_a_factor_with_the_one_before(rows, columns):
+    walked = list(cuda_ffma._walk(rows, columns))
+
+    assert sorted(walked) == [(row, column) for row in range(rows) for column in range(columns)]
+    for (row, column), (next_row, next_column) in itertools.pairwise(walked):
+        assert (row == next_row) != (column == next_column)
+
+
+# Compiled.
+@needs_nvrtc
+@pytest.mark.parametrize("target", TARGETS, ids=lambda each: each.name)
+@pytest.mark.parametrize("tiling", MMA_TILINGS, ids=lambda each: each.name)
+def test_matrix_instructions_need_no_stack(tiling, target):
+    program = program_of(mma_lowered(biased(1024, 1024, 768), tiling, target), target)
+
+    assert frame_bytes(cubin_of(program.source, target.name)) == 0
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("tiling", FMA_TILINGS, ids=lambda each: each.name)
+def test_sums_of_threads_need_no_stack(tiling):
+    program = program_of(fma_lowered(biased(1024, 1024, 768, dtypes.float32), tiling, SM90A), SM90A)
+
+    assert frame_bytes(cubin_of(program.source, SM90A.name)) == 0
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("tiling", MMA_TILINGS_THROUGH_REGISTERS, ids=lambda each: each.name)
+def test_a_prologue_needs_no_stack_before_matrix_instructions(tiling):
+    program = program_of(mma_lowered(prologue(dtypes.bfloat16), tiling, SM90A), SM90A)
+
+    assert frame_bytes(cubin_of(program.source, SM90A.name)) == 0
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("tiling", FMA_TILINGS_THROUGH_REGISTERS, ids=lambda each: each.name)
+def test_a_prologue_needs_no_stack_before_sums_of_threads(tiling):
+    program = program_of(fma_lowered(prologue(dtypes.float32), tiling, SM90A), SM90A)
+
+    assert frame_bytes(cubin_of(program.source, SM90A.name)) == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sizes", [(1024, 1024, 768), (300, 200, 100), (129, 127, 65)])
+def test_the_device_gives_the_exact_sums(sizes):
+    """Integer-valued inputs, whose sums are exact in any order."""
+    kernel = half(*sizes, transposed_b=True)
+    arrays = arrays_for(kernel)
+    linear = mma_lowered(kernel, None, Device["CUDA"].target)
+
+    result = run_on_device(linear, arrays)[2]
+
+    m, n, k = sizes
+    a, b = (each.astype(np.float64) for each in arrays[:2])
+    np.testing.assert_array_equal(result.reshape(m, n), a.reshape(m, k) @ b.reshape(n, k).T)
+
+
+# Programs with one mistake must not pass.
+def without(linear, op, number):
+    """The form with one of its statements of an op left out."""
+    found = [node for node in linear.statements if node.op is op]
+    statements = tuple([node for node in linear.statements if node is not found[number]])
+    return replace(linear, statements=statements)
+
+
+def rebuilt(linear, change):
+    """The form with every node changed, operands first."""
+    nodes = {}
+    for node in linear.statements:
+        nodes[node] = change(node.replace(tuple([nodes[each] for each in node.operands])))
+    return replace(linear, statements=tuple([nodes[each] for each in linear.statements]))
+
+
+def assert_rejected(linear, kernel, words):
+    with pytest.raises(InternalError, match=words):
+        run_blocks(linear, arrays_for(kernel))
+
+
+def test_a_swizzle_on_one_side_alone_mixes_the_factors_up():
+    kernel = half(64, 32, 96)
+    arrays = arrays_for(kernel)
+
+    def read_unswizzled(node):
+        if node.op is not Op.TILE_MMA:
+            return node
+        accumulator, tile, *rest = node.operands
+        plain_tile = UOp(tile.op, tile.dtype, (), replace(tile.attrs, swizzle=False))
+        return node.replace((accumulator, plain_tile, *rest))
+
+    linear = mma_lowered(kernel, TWO_WARPS)
+    twin = rebuilt(linear, read_unswizzled)
+    results = [each.copy() for each in arrays]
+    run_blocks(legalize_tiles(twin, SM80), results)
+
+    assert (results[2] != expected(kernel, arrays)[2]).any()
+
+
+TWO_WARPS = MmaTiling("two warps", 64, 32, 16, 2, 1, stages=3)
+
+
+@pytest.fixture(scope="module", params=["collective", "threads"])
+def product_form(request):
+    kernel = half(64, 32, 96)
+    linear = mma_lowered(kernel, TWO_WARPS)
+    return kernel, linear if request.param == "collective" else legalize_tiles(linear, SM80)
+
+
+def test_a_missing_barrier_is_found(product_form):
+    kernel, linear = product_form
+
+    assert_rejected(without(linear, Op.BARRIER, 0), kernel, "race|unfinished|flight|poison")
+
+
+def test_a_missing_wait_is_found(product_form):
+    kernel, linear = product_form
+
+    assert_rejected(without(linear, Op.COPY_WAIT, 0), kernel, "race|unfinished|flight|poison")
+
+
+def test_a_wait_for_one_group_too_few_is_found(product_form):
+    kernel, linear = product_form
+
+    def wait_less(node):
+        if node.op is not Op.COPY_WAIT:
+            return node
+        return UOp(node.op, node.dtype, (), replace(node.attrs, pending=node.attrs.pending + 1))
+
+    assert_rejected(rebuilt(linear, wait_less), kernel, "race|unfinished|flight|poison")
+
+
+def test_one_stage_too_few_is_found(product_form):
+    kernel, linear = product_form
+
+    def turn_sooner(node):
+        is_turn = node.op is Op.TRUNCMOD and node.operands[1].value == TWO_WARPS.stages
+        return node.operands[0] % 2 if is_turn else node
+
+    assert_rejected(rebuilt(linear, turn_sooner), kernel, "race|unfinished|flight|poison")

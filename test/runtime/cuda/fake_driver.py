@@ -1,0 +1,180 @@
+"""A stand-in for cuda.bindings.driver: GPU memory is host memory, launches are written down."""
+
+import ctypes
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+
+from tinytensor.lazy import lazy_import
+
+bindings = lazy_import("cuda.bindings.driver", None, "test")
+Result = bindings.CUresult
+OK = Result.CUDA_SUCCESS
+BLOCK_ALIGNMENT = 512
+NO_CONTEXT, OTHER_CONTEXT, PRIMARY_CONTEXT = 0, 0x7000, 0x1000
+PARAMETERS = {b"add": 2, b"turn": 2, b"pick": 2, b"twice": 3, b"backwards": 3, b"box": 3}
+
+
+@dataclass
+class RecordedLaunch:
+    """One call of cuLaunchKernel, with the parameters' values at that moment."""
+
+    function: tuple[bytes, bytes]
+    grid: tuple[int, int, int]
+    threads: int
+    shared_bytes: int
+    values: list[int]
+
+
+class FakeDriver:
+    """The functions the runtime calls, each with the signature and results of the real one.
+
+    A test sets `capability`, `version`, `memory_bytes`, or `failures`: function -> status.
+    """
+
+    CUresult = Result
+    CUdevice_attribute = bindings.CUdevice_attribute
+    CUfunction_attribute = bindings.CUfunction_attribute
+    CUtensorMapDataType = bindings.CUtensorMapDataType
+    CUtensorMapInterleave = bindings.CUtensorMapInterleave
+    CUtensorMapSwizzle = bindings.CUtensorMapSwizzle
+    CUtensorMapL2promotion = bindings.CUtensorMapL2promotion
+    CUtensorMapFloatOOBfill = bindings.CUtensorMapFloatOOBfill
+    cuuint32_t = int
+    cuuint64_t = int
+
+    def __init__(self):
+        self.capability = (9, 0)
+        self.version = 13000
+        self.memory_bytes = 1 << 30
+        self.failures = {}
+        self.contexts = [OTHER_CONTEXT]  # of the thread, the current one last
+        self.context_changes = 0
+        self.allocations = {}
+        self.launches = []
+        self.tensor_maps = []
+        self.modules = []
+        self.shared_limits = {}
+        self.events = 0
+
+    def __getattribute__(self, name):
+        found = object.__getattribute__(self, name)
+        if not name.startswith("cu") or name.startswith("cuuint"):
+            return found
+        failure = object.__getattribute__(self, "failures").get(name)
+        return found if failure is None else lambda *arguments: (failure, None)
+
+    def cuInit(self, flags):
+        return (OK,)
+
+    def cuGetErrorName(self, status):
+        return OK, status.name.encode()
+
+    def cuGetErrorString(self, status):
+        return OK, b"in words"
+
+    def cuDriverGetVersion(self):
+        return OK, self.version
+
+    def cuDeviceGet(self, ordinal):
+        return OK, ordinal
+
+    def cuDeviceGetName(self, length, device):
+        return OK, b"NVIDIA H200".ljust(length, b"\0")
+
+    def cuDeviceTotalMem(self, device):
+        return OK, self.memory_bytes
+
+    def cuDeviceGetAttribute(self, attribute, device):
+        major, minor = self.capability
+        numbers = {
+            "COMPUTE_CAPABILITY_MAJOR": major,
+            "COMPUTE_CAPABILITY_MINOR": minor,
+            "MULTIPROCESSOR_COUNT": 132,
+            "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 227 << 10,
+            "L2_CACHE_SIZE": 60 << 20,
+        }
+        return OK, numbers[attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_")]
+
+    def cuDevicePrimaryCtxRetain(self, device):
+        return OK, PRIMARY_CONTEXT
+
+    def cuCtxGetCurrent(self):
+        return OK, self.contexts[-1]
+
+    def cuCtxSetCurrent(self, context):
+        self.context_changes += 1
+        self.contexts[-1] = context
+        return (OK,)
+
+    def cuCtxPushCurrent(self, context):
+        self.context_changes += 1
+        self.contexts.append(context)
+        return (OK,)
+
+    def cuCtxPopCurrent(self):
+        return OK, self.contexts.pop()
+
+    def cuStreamCreate(self, flags):
+        return OK, "stream"
+
+    def cuStreamSynchronize(self, stream):
+        return (OK,)
+
+    def cuMemAlloc(self, nbytes):
+        if nbytes > self.memory_bytes - sum(each.nbytes for each in self.allocations.values()):
+            return Result.CUDA_ERROR_OUT_OF_MEMORY, None
+        array = np.zeros(nbytes + BLOCK_ALIGNMENT, np.uint8)
+        array = array[-array.ctypes.data % BLOCK_ALIGNMENT :][:nbytes]
+        self.allocations[array.ctypes.data] = array
+        return OK, array.ctypes.data
+
+    def cuMemFree(self, address):
+        del self.allocations[address]
+        return (OK,)
+
+    def cuMemcpyHtoDAsync(self, destination, source, nbytes, stream):
+        ctypes.memmove(destination, source, nbytes)
+        return (OK,)
+
+    cuMemcpyDtoHAsync = cuMemcpyHtoDAsync
+
+    def cuModuleLoadData(self, cubin):
+        self.modules.append(cubin)
+        return OK, cubin
+
+    def cuModuleGetFunction(self, module, entry):
+        return OK, (module, entry)
+
+    def cuFuncGetAttribute(self, attribute, function):
+        if attribute.name.endswith("LOCAL_SIZE_BYTES"):
+            return OK, 16 if function[1] == b"pick" else 0
+        return OK, self.shared_limits.get(function, 48 << 10)
+
+    def cuFuncSetAttribute(self, function, attribute, value):
+        self.shared_limits[function] = value
+        return (OK,)
+
+    def cuLaunchKernel(self, function, x, y, z, threads, ty, tz, shared, stream, params, extra):
+        pointers = (ctypes.c_void_p * PARAMETERS[function[1]]).from_address(params)
+        values = [ctypes.c_uint64.from_address(each).value for each in pointers]
+        self.launches.append(RecordedLaunch(function, (x, y, z), threads, shared, values))
+        return (OK,)
+
+    def cuTensorMapEncodeTiled(self, *arguments):
+        self.tensor_maps.append(arguments)
+        return OK, SimpleNamespace(opaque=[len(self.tensor_maps)] * 16)
+
+    def cuEventCreate(self, flags):
+        self.events += 1
+        return OK, self.events
+
+    def cuEventRecord(self, event, stream):
+        return (OK,)
+
+    def cuEventSynchronize(self, event):
+        return (OK,)
+
+    def cuEventElapsedTime(self, start, end):
+        return OK, (end - start) * 2.5

@@ -1,0 +1,288 @@
+"""Claims about the CUDA device that need no GPU: what it asks a stand-in of the driver for."""
+
+import functools
+import multiprocessing
+
+import numpy as np
+import pytest
+from runtime.cuda.fake_driver import (
+    NO_CONTEXT,
+    OTHER_CONTEXT,
+    PRIMARY_CONTEXT,
+    FakeDriver,
+    Result,
+)
+from runtime.cuda.programs import (
+    BOX_COLUMNS,
+    BOX_ROWS,
+    COLUMNS,
+    GRID,
+    ROWS,
+    STRIDE,
+    THREADS,
+    add_program,
+    bulk_program,
+    shared_program,
+    stack_program,
+    two_launch_program,
+)
+
+from tinytensor.config import config
+from tinytensor.dtype import dtypes
+from tinytensor.errors import DeviceError
+from tinytensor.ops.attrs import TensorMapAttrs
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp
+from tinytensor.runtime.cuda import device as cuda_device
+from tinytensor.runtime.cuda import driver as cuda_driver
+from tinytensor.runtime.slabs import LARGEST_CARVED_BYTES, SLAB_BYTES
+
+BIG = LARGEST_CARVED_BYTES + 1
+
+
+@pytest.fixture
+def fake(monkeypatch, tmp_path):
+    """A stand-in driver, and binaries that are their own source."""
+    api = FakeDriver()
+    monkeypatch.setattr(cuda_driver, "require_library", lambda: None)
+    monkeypatch.setattr(cuda_driver, "lazy_import", lambda module, extra, who: api)
+    monkeypatch.setattr(cuda_device, "find_library", lambda: "nvrtc")
+    monkeypatch.setattr(cuda_device, "identity", lambda: "nvrtc 1")
+    monkeypatch.setattr(cuda_device, "compile_cubin", lambda source, *_: source.encode())
+    with config(cache_dir=str(tmp_path / "cache")):
+        yield api
+
+
+@pytest.fixture
+def device(fake):
+    return cuda_device.open_device()
+
+
+def run(device, program, nbytes=4096):
+    buffers = [device.allocate(nbytes) for _ in range(program.params)]
+    device.run(device.compile([program])[0], buffers)
+    return [buffer.address for buffer in buffers]
+
+
+def test_the_target_is_what_the_driver_tells(device):
+    target = device.target
+
+    assert (target.name, target.multiprocessors) == ("sm_90a", 132)
+    assert (target.shared_bytes, target.l2_bytes) == (227 << 10, 60 << 20)
+    assert "wgmma" in target.features
+
+
+@pytest.mark.parametrize(
+    ("capability", "name"), [((8, 0), "sm_80"), ((8, 9), "sm_89"), ((10, 0), "sm_100")]
+)
+def test_other_gpus_are_programmed_as_portable_ones(fake, capability, name):
+    fake.capability = capability
+
+    target = cuda_device.open_device().target
+
+    assert target.name == name
+    assert target.features == {"mma", "cp.async"}
+
+
+def test_a_launch_gets_its_shape_and_the_addresses(device, fake):
+    addresses = run(device, add_program(1))
+
+    assert [launch.values for launch in fake.launches] == [addresses]
+    assert fake.launches[0].grid == GRID
+    assert fake.launches[0].threads == THREADS
+    assert fake.launches[0].function[1] == b"add"
+
+
+def test_every_run_gets_its_own_addresses(device, fake):
+    executable = device.compile([add_program(1)])[0]
+    first, second, third = (device.allocate(64) for _ in range(3))
+
+    device.run(executable, [first, second])
+    device.run(executable, [third, first])
+
+    assert [launch.values for launch in fake.launches] == [
+        [first.address, second.address],
+        [third.address, first.address],
+    ]
+
+
+def test_the_launches_of_a_program_share_one_workspace(device, fake):
+    addresses = run(device, two_launch_program())
+
+    twice, backwards = fake.launches
+    assert (twice.function[1], backwards.function[1]) == (b"twice", b"backwards")
+    assert twice.values[:2] == addresses
+    assert twice.values == backwards.values
+    assert twice.values[2] not in addresses
+
+
+def test_more_shared_memory_than_the_default_is_asked_for_once(device, fake):
+    small, large = shared_program(32 << 10), shared_program(100 << 10)
+    sizes = [each.launches[0].shared_bytes for each in (small, large)]
+
+    executables = device.compile([small, large])
+    for executable in executables:
+        device.run(executable, [device.allocate(4 * THREADS) for _ in range(2)])
+
+    assert list(fake.shared_limits.values()) == [100 << 10]
+    assert [launch.shared_bytes for launch in fake.launches] == sizes
+
+
+def test_a_stack_frame_is_noted(device):
+    executables = device.compile([stack_program(), add_program(1)])
+
+    assert [each.local_bytes for each in executables] == [16, 0]
+
+
+def test_a_tensor_map_is_encoded_once_an_address_and_passed_by_value(device, fake):
+    shape = TensorMapAttrs(1, (COLUMNS, ROWS), (STRIDE,), (BOX_COLUMNS, BOX_ROWS), 64)
+    executable = device.compile([bulk_program(UOp(Op.TENSOR_MAP, dtypes.float32, (), shape))])[0]
+    out, x = device.allocate(4096), device.allocate(4096)
+
+    for source in (x, x, out):
+        device.run(executable, [out, source])
+
+    first, second = fake.tensor_maps
+    assert first[0] is FakeDriver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT32
+    assert first[1:7] == (2, x.address, [12, 5], [80], [16, 8], [1, 1])
+    assert first[8] is FakeDriver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_64B
+    assert second[2] == out.address
+    assert [launch.values[2] for launch in fake.launches] == [1, 1, 2]
+
+
+def test_equal_sources_share_one_binary(device, fake):
+    one = add_program(1)
+    other = type(one)("add", one.source, 2, 64, launches=one.launches)
+
+    executables = device.compile([one, other, one])
+
+    assert executables[0] is executables[2]
+    assert executables[0] is not executables[1]
+    assert len(fake.modules) == 1
+
+
+def test_a_second_device_loads_what_the_first_compiled(device):
+    first = device.compile([add_program(1)])[0]
+
+    second = cuda_device.open_device().compile([add_program(1)])[0]
+
+    assert not first.was_cached
+    assert second.was_cached
+    assert second.binary.cubin == first.binary.cubin
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 64, BIG])
+def test_bytes_come_back_as_they_went_in(device, nbytes):
+    sent = np.arange(nbytes, dtype=np.uint8)
+    buffer = device.allocate(nbytes)
+    result = np.zeros_like(sent)
+
+    device.copy_in(buffer, sent)
+    device.copy_out(buffer, result)
+
+    assert (result == sent).all()
+
+
+def test_small_blocks_are_carved_on_the_drivers_boundaries(device, fake):
+    buffers = [device.allocate(nbytes) for nbytes in (1, 700, 64)]
+
+    assert {buffer.address % 512 for buffer in buffers} == {0}
+    assert len(fake.allocations) == 1
+    assert device.memory().reserved == SLAB_BYTES
+
+
+def test_a_full_gpu_gives_unused_blocks_back_first(device, fake):
+    fake.memory_bytes = 7 << 20  # two of the small blocks, or one and the larger
+    kept = device.allocate(BIG)
+    unused = device.allocate(BIG)
+    del unused
+
+    larger = device.allocate(2 * BIG - 1)
+
+    assert sorted(fake.allocations) == sorted([kept.address, larger.address])
+
+
+def test_events_measure_in_microseconds_and_are_used_again(device, fake):
+    start, end = device.event_record(), device.event_record()
+    measured = device.elapsed_us(start, end)
+    handles = {start.handle, end.handle}
+    del start, end
+
+    again = device.event_record()
+
+    assert measured == 2500
+    assert again.handle in handles
+
+
+def test_another_librarys_context_is_current_again(device, fake):
+    run(device, two_launch_program())
+    device.synchronize()
+    device.elapsed_us(device.event_record(), device.event_record())
+    with pytest.raises(DeviceError):
+        fake.failures["cuStreamSynchronize"] = Result.CUDA_ERROR_UNKNOWN
+        device.synchronize()
+
+    assert fake.contexts == [OTHER_CONTEXT]
+
+
+@pytest.mark.parametrize(
+    ("current", "afterwards", "changes"),
+    [
+        (OTHER_CONTEXT, OTHER_CONTEXT, 2),
+        (NO_CONTEXT, PRIMARY_CONTEXT, 1),
+        (PRIMARY_CONTEXT, PRIMARY_CONTEXT, 0),
+    ],
+)
+def test_a_launch_changes_the_context_only_where_it_must(
+    device, fake, current, afterwards, changes
+):
+    executable = device.compile([add_program(1)])[0]
+    buffers = [device.allocate(64) for _ in range(2)]
+    fake.contexts, fake.context_changes = [current], 0
+
+    device.run(executable, buffers)
+    device.run(executable, buffers)
+
+    assert fake.contexts == [afterwards]
+    assert fake.context_changes == changes
+    assert len(fake.launches) == 2
+
+
+def test_a_launch_leaves_another_librarys_context_after_an_error(device, fake):
+    fake.failures["cuLaunchKernel"] = Result.CUDA_ERROR_INVALID_VALUE
+    executable = device.compile([add_program(1)])[0]
+    buffers = [device.allocate(64) for _ in range(2)]
+
+    with pytest.raises(DeviceError, match="the launch of add failed: CUDA_ERROR_INVALID_VALUE"):
+        device.run(executable, buffers)
+
+    assert fake.contexts == [OTHER_CONTEXT]
+
+
+def ask_in_child(device, launch, answers):
+    for use in (device.synchronize, launch):
+        try:
+            use()
+            answers.put("no error")
+        except DeviceError as error:
+            answers.put(str(error))
+
+
+def test_a_forked_process_is_told_to_spawn(device, fake):
+    buffers = [device.allocate(64) for _ in range(2)]
+    launch = functools.partial(device.run, device.compile([add_program(1)])[0], buffers)
+    fake.contexts = [NO_CONTEXT]
+    fork = multiprocessing.get_context("fork")
+    answers = fork.SimpleQueue()
+    child = fork.Process(target=ask_in_child, args=(device, launch, answers))
+
+    child.start()
+    child.join(60)
+
+    expected = (
+        "cuda: a forked process cannot use its parent's GPU: forked from process "
+        f"{multiprocessing.current_process().pid}; it must be started by spawn, as by "
+        "multiprocessing.get_context('spawn')."
+    )
+    assert [answers.get(), answers.get()] == [expected, expected]
+    device.synchronize()

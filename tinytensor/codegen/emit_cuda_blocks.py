@@ -1,0 +1,80 @@
+"""The CUDA statements of a thread block: roles, barriers, asynchronous copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tinytensor.codegen.emit_c_types import storage_type
+from tinytensor.codegen.emit_c_values import Value
+from tinytensor.codegen.emit_cuda_memory import address_in_global, element_address
+from tinytensor.codegen.emit_walk import close
+from tinytensor.codegen.instructions_cuda import COPY_COMMIT, COPY_ROWS, I32, barrier, copy_wait
+from tinytensor.codegen.instructions_hopper import launched_registers, set_registers
+from tinytensor.dtype import dtypes
+from tinytensor.ops.bounds import bounds_of
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp
+
+if TYPE_CHECKING:
+    from tinytensor.codegen.emit_cuda import CudaWriter
+
+
+def address_on_chip(buffer: Value, index: Value) -> Value:
+    """Write the address of an element of shared memory, as instructions take it."""
+    text = f"(unsigned)__cvta_generic_to_shared({element_address(buffer, index)})"
+    return Value(text, storage_type(dtypes.uint32))
+
+
+def _role(e: CudaWriter, node: UOp) -> None:
+    first, last = node.attrs.first_warp, node.attrs.first_warp + node.attrs.warps - 1
+    cond = f"warp == {first}" if first == last else f"warp >= {first} && warp <= {last}"
+    e.line(f"// {node.attrs.name}")
+    e.open_block(f"if ({cond})")
+    if node.attrs.registers:
+        e.call(set_registers(node.attrs.registers, launched_registers(e.grid.threads)))
+
+
+def _barrier(e: CudaWriter, node: UOp) -> None:
+    number, threads = node.attrs.number, node.attrs.threads
+    if number == 0:
+        e.line("__syncthreads();")
+    else:
+        e.call(barrier(number, threads))
+
+
+def _copy_async(e: CudaWriter, node: UOp) -> None:
+    target, index, source, start, valid = (e.find(each) for each in node.operands)
+    itemsize = node.operands[0].dtype.itemsize
+    row = COPY_ROWS[node.attrs.elements * itemsize]
+    nbytes = _valid_bytes(node.operands[4], valid, node.attrs.elements, itemsize)
+    e.call(row, address_on_chip(target, index), address_in_global(source, start), nbytes)
+
+
+def _valid_bytes(node: UOp, valid: Value, elements: int, itemsize: int) -> Value:
+    """Write how many bytes to read, within what the instruction allows."""
+    low, high = bounds_of(node)
+    text = valid.operand
+    if high > elements:
+        text = f"min({valid.text}, {elements})"
+    if low < 0:
+        text = f"max({text}, 0)"
+    return Value(f"(int){text} * {itemsize}", storage_type(I32), is_atom=False)
+
+
+def _copy_commit(e: CudaWriter, node: UOp) -> None:
+    e.call(COPY_COMMIT)
+
+
+def _copy_wait(e: CudaWriter, node: UOp) -> None:
+    e.call(copy_wait(node.attrs.pending))
+
+
+BLOCK_STATEMENTS: dict[Op, Callable[[CudaWriter, UOp], None]] = {
+    Op.ROLE: _role,
+    Op.ENDROLE: close,
+    Op.BARRIER: _barrier,
+    Op.COPY_ASYNC: _copy_async,
+    Op.COPY_COMMIT: _copy_commit,
+    Op.COPY_WAIT: _copy_wait,
+}

@@ -1,0 +1,154 @@
+"""The CUDA statements that Hopper adds: transaction barriers, bulk copies, warpgroup products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tinytensor.codegen import instructions_hopper as hopper
+from tinytensor.codegen.emit_c_types import storage_type
+from tinytensor.codegen.emit_c_values import Value
+from tinytensor.codegen.emit_cuda_blocks import address_on_chip
+from tinytensor.codegen.emit_cuda_functions import DEVICE
+from tinytensor.codegen.emit_cuda_values import fields_of
+from tinytensor.codegen.instructions import Function
+from tinytensor.codegen.instructions_cuda import I32, PtxInstruction
+from tinytensor.dtype import dtypes
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp
+
+if TYPE_CHECKING:
+    from tinytensor.codegen.emit_cuda import CudaWriter
+
+ADDRESS = storage_type(dtypes.uint64)
+
+
+# Transaction barriers.
+def _init(e: CudaWriter, node: UOp) -> None:
+    barriers = node.operands[0]
+    arrivals = Value(str(barriers.attrs.arrivals), storage_type(I32))
+    for number in range(barriers.attrs.count):
+        index = Value(str(number), storage_type(I32))
+        e.call(hopper.MBARRIER_INIT, address_on_chip(e.find(barriers), index), arrivals)
+    e.call(hopper.MBARRIER_PUBLISH)
+
+
+def _on_barrier(row: PtxInstruction) -> Callable[[CudaWriter, UOp], None]:
+    def write(e: CudaWriter, node: UOp) -> None:
+        barriers, number, *further = (e.find(each) for each in node.operands)
+        e.call(row, address_on_chip(barriers, number), *further)
+
+    return write
+
+
+# Bulk copies.
+def _stage_address(e: CudaWriter, tile: UOp, stage: UOp) -> Value:
+    elements = tile.attrs.rows * tile.attrs.columns
+    index = f"{e.find(stage).operand} * {elements}"
+    return address_on_chip(e.find(tile), Value(index, storage_type(I32), is_atom=False))
+
+
+def _map_address(e: CudaWriter, tensor_map: UOp) -> Value:
+    return Value(f"({ADDRESS.name})&{e.find(tensor_map).text}", ADDRESS)
+
+
+def _bulk_load(e: CudaWriter, node: UOp) -> None:
+    tile, stage, tensor_map, column, row, barriers, number = node.operands
+    e.call(
+        hopper.BULK_LOAD,
+        *(_stage_address(e, tile, stage), _map_address(e, tensor_map)),
+        *(e.find(column), e.find(row)),
+        address_on_chip(e.find(barriers), e.find(number)),
+    )
+
+
+def _bulk_store(e: CudaWriter, node: UOp) -> None:
+    tensor_map, column, row, tile, stage = node.operands
+    e.call(
+        hopper.BULK_STORE,
+        *(_map_address(e, tensor_map), e.find(column), e.find(row)),
+        _stage_address(e, tile, stage),
+    )
+
+
+def _plain(row: PtxInstruction) -> Callable[[CudaWriter, UOp], None]:
+    return lambda e, node: e.call(row)
+
+
+def _bulk_wait(e: CudaWriter, node: UOp) -> None:
+    e.call(hopper.bulk_wait(node.attrs.pending))
+
+
+# Products of a warpgroup.
+def _fence(e: CudaWriter, node: UOp) -> None:
+    _pin(e, e.find(node.operands[0]))
+    e.call(hopper.WGMMA_FENCE)
+
+
+def _wait(e: CudaWriter, node: UOp) -> None:
+    e.call(hopper.wgmma_wait(node.attrs.pending))
+    _pin(e, e.find(node.operands[0]))
+
+
+def _pin(e: CudaWriter, accumulator: Value) -> None:
+    """Keep the compiler from moving uses of the accumulator past this place."""
+    count = len(fields_of(accumulator))
+    e.line("#pragma unroll")
+    e.line(
+        f'for (int i = 0; i < {count}; i++) asm volatile("" : "+f"({accumulator.text}[i]) :: '
+        '"memory");'
+    )
+
+
+def _wgmma(e: CudaWriter, node: UOp) -> None:
+    accumulator, x, x_index, y, y_index = node.operands
+    function = wgmma_function(node)
+    e.values.functions[function.name] = function
+    descriptors = [_descriptor(e, x, x_index), _descriptor(e, y, y_index)]
+    e.line(f"{function.name}({e.find(accumulator).text}, {', '.join(descriptors)});")
+
+
+def _descriptor(e: CudaWriter, tile: UOp, index: UOp) -> str:
+    e.values.functions[DESCRIPTOR.name] = DESCRIPTOR
+    address = address_on_chip(e.find(tile), e.find(index))
+    return f"{DESCRIPTOR.name}(0x{hopper.descriptor_constant(tile):016x}ull, {address.text})"
+
+
+DESCRIPTOR = Function(
+    "matrix_descriptor",
+    f"""\
+{DEVICE} unsigned long long matrix_descriptor(unsigned long long layout, unsigned address)
+{{
+    return layout | (address & 0x3ffffu) >> 4;
+}}""",
+)
+
+
+def wgmma_function(node: UOp) -> Function:
+    """Wrap a product: the accumulators are one array."""
+    attrs = node.attrs
+    count = node.operands[0].dtype.lanes
+    kinds = "".join("k" if each else "m" for each in (attrs.a_k_major, attrs.b_k_major))
+    name = f"wgmma_{attrs.instruction.replace('.', '_')}_{kinds}"
+    template = hopper.wgmma_template(attrs.instruction, attrs.a_k_major, attrs.b_k_major)
+    outputs = ", ".join([f'"+f"(d[{number}])' for number in range(count)])
+    params = f"float (&d)[{count}], unsigned long long x, unsigned long long y"
+    body = f'    asm volatile("{template}"\n        : {outputs}\n        : "l"(x), "l"(y));'
+    return Function(name, f"{DEVICE} void {name}({params})\n{{\n{body}\n}}")
+
+
+HOPPER_STATEMENTS: dict[Op, Callable[[CudaWriter, UOp], None]] = {
+    Op.MBARRIER_INIT: _init,
+    Op.MBARRIER_EXPECT: _on_barrier(hopper.MBARRIER_EXPECT),
+    Op.MBARRIER_ARRIVE: _on_barrier(hopper.MBARRIER_ARRIVE),
+    Op.MBARRIER_WAIT: _on_barrier(hopper.MBARRIER_WAIT),
+    Op.BULK_LOAD: _bulk_load,
+    Op.BULK_STORE: _bulk_store,
+    Op.BULK_COMMIT: _plain(hopper.BULK_COMMIT),
+    Op.BULK_WAIT: _bulk_wait,
+    Op.PROXY_FENCE: _plain(hopper.PROXY_FENCE),
+    Op.WGMMA_FENCE: _fence,
+    Op.WGMMA: _wgmma,
+    Op.WGMMA_COMMIT: _plain(hopper.WGMMA_COMMIT),
+    Op.WGMMA_WAIT: _wait,
+}

@@ -1,0 +1,90 @@
+"""Collects what the plans of contractions on a GPU share: their facts, and one block's place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tinytensor.codegen.block_builder import BlockBuilder
+from tinytensor.codegen.plans.block_epilogue import BlockEpilogue
+from tinytensor.codegen.plans.block_operand import Operand, Window, describe
+from tinytensor.codegen.plans.block_raster import Raster, place_block
+from tinytensor.codegen.plans.flatten import FlatContraction, flatten
+from tinytensor.codegen.plans.tiling_cuda import BlockTiling, Work
+from tinytensor.dtype import DType
+from tinytensor.ops.kernel import Contraction, Kernel
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import walk
+
+
+@dataclass(frozen=True, slots=True)
+class ProductFacts:
+    """A kernel with one contraction, and how its factors are brought to shared memory."""
+
+    kernel: Kernel
+    flat: FlatContraction
+    a: Operand
+    b: Operand
+    stored: DType
+
+    @property
+    def work(self) -> Work:
+        """The extents that a choice of tiling looks at."""
+        flat = self.flat
+        batch = math.prod([each.extent for each in flat.outer])
+        return Work(batch, flat.m.extent, flat.n.extent, self.stored.itemsize)
+
+    @property
+    def through_registers(self) -> bool:
+        """Whether a factor is computed on its way to shared memory."""
+        return not (self.a.is_direct and self.b.is_direct)
+
+
+def why_no_product(kernel: Kernel, contraction: Contraction) -> str | None:
+    """Say why no block can compute a kernel's contraction, if none can."""
+    folds = [node for node in walk((kernel.sink,)) if node.op in (Op.REDUCE, Op.CONTRACT)]
+    if len(folds) > 1:
+        return f"the kernel folds {len(folds)} times; a block's tile holds one sum."
+    if 0 in [each.extent for each in kernel.ranges]:
+        return "the result is empty."
+    for name, ranges in (("m", contraction.m), ("n", contraction.n)):
+        if all(each.extent == 1 for each in ranges):
+            return f"the product has no {name} range: a matrix-vector product, which has no tile."
+    return None
+
+
+def read_facts(kernel: Kernel, stored: DType) -> ProductFacts:
+    """Read a product whose factors are kept in shared memory as `stored`."""
+    flat = flatten(kernel)
+    a = describe(flat.a, flat.m, flat.k, stored)
+    b = describe(flat.b, flat.n, flat.k, stored)
+    return ProductFacts(kernel, flat, a, b, stored)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block's program as it begins: where it reads its factors, and what takes its sums."""
+
+    b: BlockBuilder
+    window_a: Window
+    window_b: Window
+    blocks_k: int
+    epilogue: BlockEpilogue
+
+
+def open_block(facts: ProductFacts, tile: BlockTiling, most_lanes: int) -> Block:
+    """Begin the program of a block, which stores up to `most_lanes` adjacent sums at a time."""
+    kernel, flat = facts.kernel, facts.flat
+    tiles_m = math.ceil(flat.m.extent / tile.block_m)
+    tiles_n = math.ceil(flat.n.extent / tile.block_n)
+    raster = Raster(flat.outer, tiles_m, tiles_n, tile.group)
+    grid = (raster.blocks, 1, 1)
+    b = BlockBuilder(kernel.name, kernel.params, kernel.index_dtype, grid, tile.threads)
+    place = place_block(b, raster)
+    first_m = b.value(place.tile_m * tile.block_m)
+    first_n = b.value(place.tile_n * tile.block_n)
+    window_a = Window(place.outer, first_m, tile.block_m, tile.block_k)
+    window_b = Window(place.outer, first_n, tile.block_n, tile.block_k)
+    extents = (tile.block_m, tile.block_n)
+    epilogue = BlockEpilogue(b, flat, place.outer, (first_m, first_n), extents, most_lanes)
+    return Block(b, window_a, window_b, math.ceil(flat.k.extent / tile.block_k), epilogue)

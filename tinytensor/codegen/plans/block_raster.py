@@ -1,0 +1,69 @@
+"""Turns a block's number into the tile it computes, so that neighbors share what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tinytensor.codegen.block_builder import BlockBuilder
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, binary
+
+
+@dataclass(frozen=True, slots=True)
+class Raster:
+    """Tiles of a product: tiles_m x tiles_n for each value of the `outer` ranges.
+
+    `group` rows of tiles are walked together, column by column, so that the blocks that run at one
+    time read few rows of a and few columns of b.
+    """
+
+    outer: tuple[UOp, ...]
+    tiles_m: int
+    tiles_n: int
+    group: int
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks compute the whole."""
+        count = self.tiles_m * self.tiles_n
+        for each in self.outer:
+            count *= each.extent
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlace:
+    """The values of the outer ranges in this block, and the row and column of its tile in tiles."""
+
+    outer: dict[UOp, UOp]
+    tile_m: UOp
+    tile_n: UOp
+
+
+def place_block(b: BlockBuilder, raster: Raster) -> BlockPlace:
+    """Find this block's tile from its number."""
+    number, tile = divided(b, b.block(0), raster.tiles_m * raster.tiles_n)
+    outer = _outer_places(b, number, raster.outer)
+    group = min(raster.group, raster.tiles_m)
+    number, within = divided(b, tile, group * raster.tiles_n)
+    first = b.value(number * group)
+    rows = b.index(group)
+    if raster.tiles_m % group:
+        rows = b.value(binary(Op.MIN, b.index(raster.tiles_m) - first, group))
+    tile_m = b.value(first + binary(Op.TRUNCMOD, within, rows))
+    tile_n = b.value(binary(Op.TRUNCDIV, within, rows))
+    return BlockPlace(outer, tile_m, tile_n)
+
+
+def _outer_places(b: BlockBuilder, number: UOp, outer: Sequence[UOp]) -> dict[UOp, UOp]:
+    places: dict[UOp, UOp] = {}
+    for each in reversed(outer):
+        number, places[each] = divided(b, number, each.extent)
+    return places
+
+
+def divided(b: BlockBuilder, number: UOp, divisor: int) -> tuple[UOp, UOp]:
+    """Return quotient and remainder of a number that is not negative."""
+    quotient = b.value(binary(Op.TRUNCDIV, number, divisor))
+    return quotient, b.value(binary(Op.TRUNCMOD, number, divisor))

@@ -1,0 +1,194 @@
+"""Turns a contraction of halves into matrix instructions of warps over tiles in shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tinytensor.codegen.builder import Builder, shuffle
+from tinytensor.codegen.plans.block_operand import (
+    GatheredSource,
+    Operand,
+    Source,
+    TileSource,
+    Window,
+)
+from tinytensor.codegen.plans.block_product import (
+    Block,
+    ProductFacts,
+    open_block,
+    read_facts,
+    why_no_product,
+)
+from tinytensor.codegen.plans.block_ring import run_ring
+from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, write_rows
+from tinytensor.codegen.plans.tiling_cuda import MmaTiling, choose_mma_tiling, describe_tiling
+from tinytensor.dtype import dtypes
+from tinytensor.ops import tile as tiles
+from tinytensor.ops.attrs import TileMmaAttrs
+from tinytensor.ops.fragments import accumulator_position
+from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.linear import Linear
+from tinytensor.ops.uop import UOp
+from tinytensor.target import Target
+
+INSTRUCTIONS = {dtypes.float16: "m16n8k16.f16", dtypes.bfloat16: "m16n8k16.bf16"}
+PAIR = 2  # a thread holds sums in adjacent pairs of a row
+# From so many multiply-adds on, a launch that rewrites a factor costs less than computing it again
+# in each block: 1001 x 999 x 1003 halves on H200 take an eighth of the time.
+PACKED_PRODUCTS = 1 << 26
+MOST_PACKED_ELEMENTS = 1 << 30
+
+
+def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
+    """Return what the plan needs, or why it does not take it; None for a kernel of another kind."""
+    contraction = kernel.contraction
+    if contraction is None:
+        return None
+    node = contraction.node
+    a, b = (each.dtype for each in node.operands[:2])
+    if a is not b or a not in INSTRUCTIONS:
+        return f"the factors are {a.name} and {b.name}; a matrix instruction takes two of a half."
+    if node.dtype is not dtypes.float32:
+        return f"the sum is kept in {node.dtype.name}; matrix instructions on halves sum float32."
+    if "mma" not in target.features:
+        return f"{target.name} has no matrix instructions."
+    return why_no_product(kernel, contraction) or read_facts(kernel, a)
+
+
+def describe(facts: ProductFacts, target: Target) -> str:
+    """Say how the kernel is cut into tiles."""
+    tiling = _choose_tiling(facts, target)
+    rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
+    before = f"; {rewritten} of 2 factors rewritten in rows before" if rewritten else ""
+    return (
+        f"{INSTRUCTIONS[facts.stored]}, {describe_tiling(tiling)}, warps {tiling.warps_m} x "
+        f"{tiling.warps_n}{before}."
+    )
+
+
+def lower(
+    facts: ProductFacts, target: Target, tiling: MmaTiling | None = None
+) -> tuple[Linear, ...]:
+    """Emit one launch: each block brings tiles along k to shared memory and multiplies them.
+
+    Takes:  a kernel with one contraction of halves; operands and stores are any expressions.
+    Gives:  LINEAR form of a thread block with collective ops on tiles. In a large product a factor
+            that cannot be copied as it lies is first written to scratch memory, by its own launch.
+    """
+    kernel = facts.kernel
+    scratch = Builder(kernel.name, kernel.params, kernel.index_dtype)
+    factors, launches = [], []
+    for operand in (facts.a, facts.b):
+        rows = _rows(facts, operand)
+        if rows is None:
+            factors.append(operand)
+            continue
+        region = scratch.workspace(facts.stored, rows.elements)
+        launches.append(write_rows(rows, region, kernel))
+        factors.append(read_rows(rows, region))
+    ready = replace(facts, a=factors[0], b=factors[1])
+    launches.append(_Lowering(ready, tiling or _choose_tiling(facts, target)).emit())
+    scratch_bytes = scratch.finish().workspace_bytes
+    return tuple([replace(each, workspace_bytes=scratch_bytes) for each in launches])
+
+
+def _choose_tiling(facts: ProductFacts, target: Target) -> MmaTiling:
+    factors = (facts.a, facts.b)
+    computes = any(not each.is_direct and _rows(facts, each) is None for each in factors)
+    return choose_mma_tiling(facts.work, computes, target)
+
+
+def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
+    """Return the rows that a factor is first rewritten as; None if it is taken as it lies.
+
+    That is when it can be copied 16 bytes at a time, the product is small, or the rows are large.
+    """
+    work = facts.work
+    if work.batch * work.m * work.n * facts.flat.k.extent < PACKED_PRODUCTS:
+        return None
+    rows = rows_of(operand, facts.flat.outer)
+    is_ready = operand.is_direct and operand.access == rows.access
+    return None if is_ready or rows.elements > MOST_PACKED_ELEMENTS else rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """A factor's ring of tiles, and what fills it."""
+
+    tile: UOp
+    source: Source
+
+
+class _Lowering:
+    """Emits the program of one block."""
+
+    def __init__(self, facts: ProductFacts, tiling: MmaTiling) -> None:
+        self._tiling = tiling
+        self._block: Block = open_block(facts, tiling, PAIR)
+        self._a = self._factor(facts.a, self._block.window_a)
+        self._b = self._factor(facts.b, self._block.window_b)
+        self._attrs = TileMmaAttrs(
+            0,
+            INSTRUCTIONS[facts.stored],
+            tiling.warps_m,
+            tiling.warps_n,
+            a_k_major=facts.a.inner is facts.flat.k,
+            b_k_major=facts.b.inner is facts.flat.k,
+        )
+
+    def emit(self) -> Linear:
+        b, block, tiling = self._block.b, self._block, self._tiling
+        extents = (tiling.block_m, tiling.block_n)
+        instruction, warps = self._attrs.instruction, (tiling.warps_m, tiling.warps_n)
+        row, column = accumulator_position(self._attrs, *extents, b.thread, 0)
+        pairs = self._pairs(b.value(row), b.value(column))
+        block.epilogue.preload(list(dict.fromkeys([each.column for each in pairs])))
+        accumulator = b.accumulator(instruction, *extents, *warps)
+
+        def multiply(stage: UOp) -> None:
+            b.tile_mma(accumulator, self._a.tile, stage, self._b.tile, stage, self._attrs)
+            b.mma_wait(accumulator)
+
+        sources = (self._a.source, self._b.source)
+        run_ring(b, block.blocks_k, tiling.stages, sources, multiply)
+        sums = b.read(accumulator)
+        for each in pairs:
+            pair = shuffle(sums, sums, (each.register, each.register + 1))
+            block.epilogue.store(each.row, each.column, pair)
+        return b.finish()
+
+    def _factor(self, operand: Operand, window: Window) -> _Factor:
+        """Give an operand a ring of tiles whose rows run along its inner range."""
+        b = self._block.b
+        sizes = {operand.free: window.extent_free, operand.k: window.extent_k}
+        rows, columns = sizes[operand.outer], sizes[operand.inner]
+        tile = b.tile(operand.value.dtype, rows, columns, self._tiling.stages)
+        if operand.is_direct:
+            return _Factor(tile, TileSource(b, operand, window, tile))
+
+        def address(stage: UOp, free: UOp, k: UOp) -> UOp:
+            places = (free, k) if operand.inner is operand.k else (k, free)
+            index: UOp = tiles.element_index(tile, stage, *places)
+            return index
+
+        return _Factor(tile, GatheredSource(b, operand, window, tile, address, transposes=False))
+
+    def _pairs(self, first_row: UOp, first_column: UOp) -> list[_Pair]:
+        """List the pairs of sums of a thread: the place of the first one, and constants from it."""
+        tiling = self._tiling
+        extents = (tiling.block_m, tiling.block_n)
+        registers = tiling.block_m * tiling.block_n // tiling.threads
+        pairs = []
+        for register in range(0, registers, PAIR):
+            row, column = accumulator_position(self._attrs, *extents, 0, register)
+            pairs.append(_Pair(register, first_row + row, first_column + column))
+        return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two adjacent sums of a row: the first one's register, and its place in the block."""
+
+    register: int
+    row: UOp
+    column: UOp

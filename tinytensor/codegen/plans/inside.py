@@ -1,0 +1,50 @@
+"""Guards every access of an expression by one claim: that the point lies inside the result."""
+
+from __future__ import annotations
+
+from tinytensor.codegen.vectorize import guard_of
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, compare, const, index_const, make_range, walk, where
+
+# Stands for the claim in INDEXED expressions, which an Evaluator is told as a known value. It is
+# the same in all lanes, so it takes nothing from the accesses along them.
+_MARK = make_range(-1, 2)
+INSIDE = compare(Op.NE, _MARK, index_const(0))
+
+ACCESSES = (Op.LOAD, Op.STORE)
+
+
+def guard_accesses(roots: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """Return the expressions with INSIDE among what each LOAD and STORE claims."""
+    guarded: dict[UOp, UOp] = {}
+    for node in walk(roots):
+        operands = [guarded[each] for each in node.operands]
+        rebuilt = node.replace(tuple(operands))
+        if node.op in ACCESSES:
+            rebuilt = _guard(rebuilt)
+        guarded[node] = rebuilt
+    return tuple([guarded[root] for root in roots])
+
+
+def zero_outside(value: UOp) -> UOp:
+    """Return the expression that is 0, and reads nothing, outside."""
+    (guarded,) = guard_accesses((value,))
+    if value.op is Op.LOAD:
+        return guarded
+    zero = const(value.dtype, 0)
+    return where(INSIDE, guarded, zero)
+
+
+def _guard(access: UOp) -> UOp:
+    own = guard_of(access)
+    operands = access.operands
+    claim = INSIDE
+    if own is not None:
+        operands = operands[:-1]
+        claim = own & INSIDE
+    return UOp(
+        access.op,
+        access.dtype,
+        (*operands, claim),
+        access.attrs,
+    )

@@ -1,0 +1,208 @@
+"""Turns a contraction's extents and a GPU into the tile that one block computes.
+
+Each list names the tilings worth having, and the cheapest by estimate is taken; of equals the
+first. The estimate counts, for the streaming multiprocessor with most blocks, what one step of k
+costs in its arithmetic units, in its shared memory and in its share of L2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from tinytensor.target import Target
+
+WARP_THREADS = 32
+REGISTERS_PER_MULTIPROCESSOR = 65536
+REGISTERS_BESIDE_SUMS = 64  # of a thread: addresses, fragments
+# Per multiprocessor and clock, on H200 at 1.7 GHz.
+MMA_RATE = 1270  # multiply-adds of m16n8k16: 62 % of the tensor cores' peak, all that mma can reach
+FMA_RATE = 128
+SHARED_RATE = 128  # bytes
+L2_RATE = 35  # bytes, when all multiprocessors read
+WARPS_TO_HIDE_LATENCY = 8
+STEP_CLOCKS = 60  # of one warp alone for one step of 16 k: fragments, then products that wait
+
+
+class BlockTiling(Protocol):
+    """What the place and the cost of a block depend on. `group`: rows of tiles walked together."""
+
+    @property
+    def block_m(self) -> int:
+        """Rows of the block's tile."""
+
+    @property
+    def block_n(self) -> int:
+        """Columns of the block's tile."""
+
+    @property
+    def block_k(self) -> int:
+        """Values of k in one stage."""
+
+    @property
+    def group(self) -> int:
+        """Rows of tiles that are walked together."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+
+    def step_clocks(self, itemsize: int) -> float:
+        """Clocks of one block alone on a multiprocessor for 16 values of k."""
+
+    def shared_bytes(self, itemsize: int) -> int:
+        """Shared memory of a block."""
+
+
+Tiled = TypeVar("Tiled", bound=BlockTiling)
+
+
+@dataclass(frozen=True, slots=True)
+class MmaTiling:
+    """A block's tile for matrix instructions: warps_m x warps_n warps, a ring of `stages` tiles.
+
+    Units: elements.
+    """
+
+    name: str
+    block_m: int
+    block_n: int
+    block_k: int
+    warps_m: int
+    warps_n: int
+    stages: int
+    group: int = 8
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.warps_m * self.warps_n * WARP_THREADS
+
+    def shared_bytes(self, itemsize: int) -> int:
+        """Shared memory of a block."""
+        return self.stages * (self.block_m + self.block_n) * self.block_k * itemsize
+
+    def step_clocks(self, itemsize: int) -> float:
+        """Clocks of one block alone on a multiprocessor for 16 values of k."""
+        products = self.block_m * self.block_n * 16 / MMA_RATE
+        fragments = self.warps_n * self.block_m + self.warps_m * self.block_n
+        return max(products, fragments * 16 * itemsize / SHARED_RATE)
+
+
+@dataclass(frozen=True, slots=True)
+class FmaTiling:
+    """A block's tile for multiply-adds: each thread sums rows x columns, a warp is 4 x 8 threads.
+
+    Units: elements.
+    """
+
+    name: str
+    block_m: int
+    block_n: int
+    block_k: int
+    rows: int
+    columns: int
+    stages: int
+    group: int = 8
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.block_m * self.block_n // (self.rows * self.columns)
+
+    def shared_bytes(self, itemsize: int) -> int:
+        """Shared memory of a block, with what keeps a row of a tile from the banks of the next."""
+        pitches = self.block_m + self.block_n + 2 * (16 // itemsize)
+        return self.stages * pitches * self.block_k * itemsize
+
+    def step_clocks(self, itemsize: int) -> float:
+        """Clocks of one block alone on a multiprocessor for 16 values of k."""
+        products = self.block_m * self.block_n * 16 / (FMA_RATE * 4 / itemsize)
+        # A vector that several threads of a warp read costs as much as one for each of them.
+        fragments = self.threads * (self.rows + self.columns) * 16 * itemsize
+        return max(products, fragments / SHARED_RATE)
+
+
+# Measured on H200, NVRTC 13.0, in us: 4096^3 of bfloat16 386 wide (0.46 of cuBLAS), 477 square;
+# 2048^3 52 wide, 58 tall, 62 square; 1024 x 1024 x 768 of float16 8.7 tall (0.65), 9.4 small;
+# 128 x 4096 x 4096 26 small (0.53), 30 tall; 16 x 4096 x 4096 18 flat (0.77), 21 small.
+MMA_TILINGS = (
+    MmaTiling("wide", 128, 256, 64, 2, 4, stages=3),
+    MmaTiling("square", 128, 128, 32, 2, 2, stages=5),
+    MmaTiling("tall", 128, 64, 64, 2, 2, stages=4),
+    MmaTiling("small", 64, 64, 64, 2, 2, stages=4),
+    MmaTiling("flat", 32, 64, 64, 1, 4, stages=6),
+)
+# Operands that are computed on the way to shared memory pass through registers, which large tiles
+# of sums do not leave.
+MMA_TILINGS_THROUGH_REGISTERS = (
+    MmaTiling("square through registers", 128, 128, 32, 2, 4, stages=2),
+    MmaTiling("small through registers", 64, 64, 32, 2, 2, stages=2),
+    MmaTiling("flat through registers", 32, 64, 32, 1, 4, stages=2),
+)
+# Measured on H200, NVRTC 13.0, in us: 4096^3 of float32 3226 square (0.85 of cuBLAS; 8 x 16 sums a
+# thread 3414), 3903 medium; 1024^3 71 medium (0.83), 84 small, 109 square.
+FMA_TILINGS = (
+    FmaTiling("square", 128, 128, 16, 8, 8, stages=3),
+    FmaTiling("medium", 64, 64, 16, 8, 4, stages=3),
+    FmaTiling("small", 32, 32, 16, 4, 4, stages=4),
+)
+FMA_TILINGS_THROUGH_REGISTERS = (
+    FmaTiling("square through registers", 128, 128, 16, 8, 8, stages=2),
+    FmaTiling("medium through registers", 64, 64, 16, 8, 4, stages=2),
+    FmaTiling("small through registers", 32, 32, 16, 4, 4, stages=2),
+)
+
+
+def describe_tiling(tiling: MmaTiling | FmaTiling) -> str:
+    """Say what one block computes, and in how many stages."""
+    block = f"{tiling.block_m} x {tiling.block_n} x {tiling.block_k}"
+    return f"block {block} ({tiling.name}), {tiling.stages} stages"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The extents of a product and the bytes of what lies in shared memory."""
+
+    batch: int
+    m: int
+    n: int
+    itemsize: int
+
+
+def choose_mma_tiling(work: Work, through_registers: bool, target: Target) -> MmaTiling:
+    """Return the cheapest tiling for products of halves."""
+    listed = MMA_TILINGS_THROUGH_REGISTERS if through_registers else MMA_TILINGS
+    return _cheapest(listed, work, target)
+
+
+def choose_fma_tiling(work: Work, through_registers: bool, target: Target) -> FmaTiling:
+    """Return the cheapest tiling for products of numbers of `work.itemsize` bytes."""
+    listed = FMA_TILINGS_THROUGH_REGISTERS if through_registers else FMA_TILINGS
+    return _cheapest(listed, work, target)
+
+
+def _cheapest(listed: Sequence[Tiled], work: Work, target: Target) -> Tiled:
+    fitting = [each for each in listed if each.shared_bytes(work.itemsize) <= target.shared_bytes]
+    return min(fitting, key=lambda each: estimated_clocks(each, work, target))
+
+
+def estimated_clocks(tiling: BlockTiling, work: Work, target: Target) -> float:
+    """Estimate the clocks that 16 values of k take on the busiest multiprocessor."""
+    tiles = work.batch * math.ceil(work.m / tiling.block_m) * math.ceil(work.n / tiling.block_n)
+    load = math.ceil(tiles / target.multiprocessors)
+    warps = tiling.threads // WARP_THREADS * min(load, resident_blocks(tiling, work, target))
+    hidden = min(1.0, warps / WARPS_TO_HIDE_LATENCY)
+    arithmetic = max(tiling.step_clocks(work.itemsize) * load / hidden, STEP_CLOCKS)
+    read = (tiling.block_m + tiling.block_n) * 16 * work.itemsize * tiles
+    return max(arithmetic, read / (L2_RATE * target.multiprocessors))
+
+
+def resident_blocks(tiling: BlockTiling, work: Work, target: Target) -> int:
+    """Return how many blocks one multiprocessor holds at a time, at least 1."""
+    sums = tiling.block_m * tiling.block_n * max(4, work.itemsize) // 4
+    registers = sums + tiling.threads * REGISTERS_BESIDE_SUMS
+    by_shared = target.shared_bytes // tiling.shared_bytes(work.itemsize)
+    return max(1, min(REGISTERS_PER_MULTIPROCESSOR // registers, by_shared))

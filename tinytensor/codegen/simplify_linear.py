@@ -1,0 +1,24 @@
+"""Turns a LINEAR form into one with less arithmetic: the rules for values, on every statement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tinytensor.codegen.placement import Placement, drop_unused
+from tinytensor.ops.linear import Linear
+from tinytensor.ops.simplify import simplify
+from tinytensor.target import Target
+
+
+def simplify_linear(linear: Linear, target: Target) -> Linear:
+    """Apply the rules for values and indices.
+
+    Takes:  LINEAR form.
+    Gives:  LINEAR form with the same effects in the same order.
+    Placed: after `legalize_tiles`, whose addresses add and multiply by 0 and 1; before
+            `split_lanes`, which would repeat in every lane what is simplified here once.
+    """
+    placement = Placement()
+    for node in simplify(linear.statements):
+        placement.add(node)
+    return replace(linear, statements=drop_unused(placement.statements))

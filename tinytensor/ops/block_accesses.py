@@ -1,0 +1,230 @@
+"""The steps of a warp that move memory: loads, stores, asynchronous copies and bulk copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from tinytensor.ops.block_memory import BULK_STORES, COPIES, Access
+from tinytensor.ops.block_sync import FENCED, SEEN
+from tinytensor.ops.block_waits import find_mbarrier
+from tinytensor.ops.block_warp import Warp
+from tinytensor.ops.fragments import WARP_THREADS
+from tinytensor.ops.interpret import Array, from_storage, to_storage
+from tinytensor.ops.op import Op
+from tinytensor.ops.tile import CHUNK_BYTES, element_index, stage_bytes
+from tinytensor.ops.uop import UOp
+
+
+def _load(warp: Warp, node: UOp, index: Array, *guard: Array) -> Array:
+    dtype, valid = node.dtype, node.attrs.valid
+    stored = np.zeros((WARP_THREADS, dtype.lanes), dtype.storage_numpy)
+    lanes = _lanes_here(warp, *guard)
+    if lanes.size:
+        spot = warp.locate(node, node.operands[0], index[lanes], valid, lanes)
+        spot.require_aligned(dtype.lanes * dtype.itemsize)
+        found = spot.read(warp.access())
+        stored[lanes, :valid] = found.view(dtype.storage_numpy)
+    values = from_storage(stored, dtype)
+    return values if dtype.lanes > 1 else values[:, 0]
+
+
+def _store(warp: Warp, node: UOp, index: Array, value: Array, *guard: Array) -> None:
+    buffer, _, operand = node.operands[:3]
+    dtype, valid = operand.dtype, node.attrs.valid
+    lanes = _lanes_here(warp, *guard)
+    if lanes.size:
+        spot = warp.locate(node, buffer, index[lanes], valid, lanes)
+        spot.require_aligned(dtype.lanes * dtype.itemsize)
+        stored = to_storage(value, dtype).reshape(WARP_THREADS, -1)
+        contents = np.ascontiguousarray(stored[lanes, :valid])
+        spot.write(contents.view(np.uint8), warp.access())
+
+
+def _lanes_here(warp: Warp, *guard: Array) -> Array:
+    here = warp.mask
+    for each in guard:
+        here = here & each
+    return np.flatnonzero(here)
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Elements to move: where each goes, where it comes from (if `inside`), and whose lane does."""
+
+    target: Array
+    source: Array
+    inside: Array
+    lanes: Array
+
+
+def _move(
+    warp: Warp,
+    node: UOp,
+    target: UOp,
+    source: UOp,
+    moved: Elements,
+    by: Access,
+) -> None:
+    """Copy elements between two buffers; what is not inside the source becomes 0."""
+    inside = moved.inside
+    contents = np.zeros((inside.size, target.dtype.itemsize), np.uint8)
+    if inside.any():
+        start, lanes = moved.source[inside], moved.lanes[inside]
+        spot = warp.locate(node, source, start, 1, lanes)
+        contents[inside] = spot.read(by if source.op is Op.TILE else warp.access())
+    spot = warp.locate(node, target, moved.target, 1, moved.lanes)
+    spot.write(contents, by)
+
+
+# Copies by threads.
+def _copy_async(
+    warp: Warp,
+    node: UOp,
+    index: Array,
+    start: Array,
+    valid: Array,
+) -> None:
+    target, _, source = node.operands[:3]
+    count = node.attrs.elements
+    nbytes = count * target.dtype.itemsize
+    lanes = np.flatnonzero(warp.mask)
+    warp.locate(node, target, index[lanes], count, lanes).require_aligned(nbytes)
+    reading = lanes[valid[lanes] > 0]
+    warp.locate(node, source, start[reading], 1, reading).require_aligned(nbytes)
+    offset = np.tile(np.arange(count), lanes.size)
+    lanes = np.repeat(lanes, count)
+    moved = Elements(
+        target=index[lanes] + offset,
+        source=start[lanes] + offset,
+        inside=offset < valid[lanes],
+        lanes=lanes,
+    )
+    _move(warp, node, target, source, moved, warp.start(COPIES, SEEN))
+
+
+def _tile_copy(warp: Warp, node: UOp, *operands: Array) -> None:
+    tile, _, source = node.operands[:3]
+    stage, start, rows, columns = warp.agree(node, *operands)
+    require_stage(warp, node, tile, stage)
+    _require_promise(warp, node, start, columns)
+    per_row = tile.attrs.columns
+    # Which thread moves a chunk is nobody's business: readers wait for all of them.
+    element = np.arange(tile.attrs.rows * per_row)
+    chunk = element // (CHUNK_BYTES // tile.dtype.itemsize)
+    thread = chunk % node.attrs.threads
+    mine = thread // WARP_THREADS == warp.number - warp.role_warps[0]
+    element = element[mine]
+    row, column = element // per_row, element % per_row
+    moved = Elements(
+        target=element_index(tile, np.full(element.size, stage), row, column),
+        source=start + row * node.attrs.row_stride + column,
+        inside=(row < rows) & (column < columns),
+        lanes=thread[mine] % WARP_THREADS,
+    )
+    _move(warp, node, tile, source, moved, warp.start(COPIES, SEEN))
+
+
+def require_stage(warp: Warp, node: UOp, tile: UOp, stage: int) -> None:
+    """Refuse a stage that the tile does not have."""
+    if not 0 <= stage < tile.attrs.stages:
+        raise warp.refuse(node, f"stage {stage} is not below {tile.attrs.stages}")
+
+
+def _require_promise(warp: Warp, node: UOp, start: int, columns: int) -> None:
+    """Refuse a copy whose elements are not aligned, or valid together, as its attrs promise."""
+    width = node.attrs.access_elements
+    promised = [start, node.attrs.row_stride, max(columns, 0)]
+    if any([number % width for number in promised]):
+        sentence = f"{width} does not divide start, row_stride, columns: {promised}"
+        raise warp.refuse(node, sentence)
+
+
+# Bulk copies. The engine reads and writes at once here; who does not wait for it is refused.
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Where a box of a tensor map begins, the stage of the tile that holds it, and who asks."""
+
+    stage: int
+    row: int
+    column: int
+    lane: int
+
+    def elements(self, tile: UOp, tensor_map: UOp) -> Elements:
+        """Return its elements: their places in the tile, and in the map's buffer."""
+        attrs = tensor_map.attrs
+        width, height = attrs.box
+        columns, rows = attrs.shape
+        first, second = np.indices((height, width))
+        r, c = first.reshape(-1), second.reshape(-1)
+        target = element_index(tile, np.full(r.size, self.stage), r, c)
+        r, c = r + self.row, c + self.column
+        inside = (r >= 0) & (r < rows) & (c >= 0) & (c < columns)
+        source = r * attrs.strides[0] + c
+        return Elements(target, source, inside, np.full(r.size, self.lane))
+
+
+def _bulk_load(
+    warp: Warp,
+    node: UOp,
+    stage: Array,
+    column: Array,
+    row: Array,
+    number: Array,
+) -> None:
+    tile, _, tensor_map, _, _, barriers, _ = node.operands
+    box = _asked_box(warp, node, tile, stage, row, column)
+    mbarrier = find_mbarrier(warp, node, barriers, int(number[box.lane]))
+    mbarrier.time += 1
+    time, block = mbarrier.time, warp.block
+    clock = warp.clock.copy()
+    by = Access(mbarrier.agent, time, clock[FENCED], clock[SEEN], block.number)
+    _move(warp, node, tile, tensor_map, box.elements(tile, tensor_map), by)
+    block.landing.append(partial(mbarrier.complete, stage_bytes(tile), time))
+
+
+def _bulk_store(
+    warp: Warp,
+    node: UOp,
+    column: Array,
+    row: Array,
+    stage: Array,
+) -> None:
+    tensor_map, _, _, tile, _ = node.operands
+    box = _asked_box(warp, node, tile, stage, row, column)
+    loaded = box.elements(tile, tensor_map)
+    inside = loaded.inside
+    stored = Elements(
+        target=loaded.source[inside],
+        source=loaded.target[inside],
+        inside=inside[inside],
+        lanes=loaded.lanes[inside],
+    )
+    _move(warp, node, tensor_map, tile, stored, warp.start(BULK_STORES, FENCED))
+
+
+def _asked_box(
+    warp: Warp,
+    node: UOp,
+    tile: UOp,
+    stage: Array,
+    row: Array,
+    column: Array,
+) -> Box:
+    lane = warp.single_lane(node)
+    box = Box(int(stage[lane]), int(row[lane]), int(column[lane]), lane)
+    require_stage(warp, node, tile, box.stage)
+    return box
+
+
+ACCESS_STEPS: dict[Op, Callable[..., Array | None]] = {
+    Op.LOAD: _load,
+    Op.STORE: _store,
+    Op.COPY_ASYNC: _copy_async,
+    Op.TILE_COPY: _tile_copy,
+    Op.BULK_LOAD: _bulk_load,
+    Op.BULK_STORE: _bulk_store,
+}

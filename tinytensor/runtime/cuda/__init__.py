@@ -1,0 +1,1 @@
+"""NVIDIA GPUs as a device: the driver, the compiler NVRTC, memory, and launches."""

@@ -1,0 +1,215 @@
+"""An NVIDIA GPU as a device: one stream, on which copies, launches and freed memory are ordered."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+
+from tinytensor.errors import CompileError
+from tinytensor.lazy import lazy_import
+from tinytensor.ops.program import Program
+from tinytensor.runtime.buffer import Buffer, CachingAllocator
+from tinytensor.runtime.build import build_all, find_program
+from tinytensor.runtime.cache import open_cache
+from tinytensor.runtime.cuda.driver import (
+    BLOCKING_STREAM,
+    TIMING_EVENT,
+    Context,
+    Driver,
+    Gpu,
+    Handle,
+    describe_gpu,
+)
+from tinytensor.runtime.cuda.launch import Binary, CudaExecutable
+from tinytensor.runtime.cuda.memory import CudaMemory
+from tinytensor.runtime.cuda.nvrtc import FLAGS, TOOLKIT, compile_cubin, find_library, identity
+from tinytensor.runtime.device import DeviceBase, Event, HostBytes
+from tinytensor.target import cuda_target
+
+US_PER_MS = 1000
+
+
+class CudaEvent(Event):
+    """A mark on the stream; its handle goes to the next event when nobody holds this one."""
+
+    __slots__ = ("_pool", "handle")
+
+    def __init__(self, handle: Handle, pool: list[Handle]) -> None:
+        self.handle = handle
+        self._pool = pool
+
+    def __del__(self) -> None:
+        self._pool.append(self.handle)
+
+
+class CudaDevice(DeviceBase[CudaExecutable]):
+    """A GPU, driven by binaries that NVRTC made for exactly its architecture."""
+
+    def __init__(self, driver: Driver, gpu: Gpu) -> None:
+        target = cuda_target(
+            gpu.capability, gpu.name, gpu.multiprocessors, gpu.shared_bytes, gpu.l2_bytes
+        )
+        super().__init__("CUDA", target)
+        self.driver = driver
+        self.gpu = gpu
+        self.context = Context(driver, gpu)
+        with self.context:
+            self.stream = driver.call("cuStreamCreate", BLOCKING_STREAM)
+        memory = CudaMemory(driver, self.context, self.stream)
+        self.allocator = CachingAllocator(self, memory)
+        self._executables: dict[Program, CudaExecutable] = {}
+        self._binaries: dict[str, Binary] = {}
+        self._events: list[Handle] = []
+        self._workspace: Buffer | None = None
+        self._launch_lock = threading.Lock()
+        self._compile_lock = threading.Lock()
+
+    def compile(self, programs: Sequence[Program]) -> list[CudaExecutable]:
+        """Compile programs, or load what an earlier process compiled; in the programs' order.
+
+        Programs of equal source share one binary, whatever their launches.
+
+        Raises: CompileError for the first program that does not compile; the others are cached.
+        """
+        with self.context, self._compile_lock:
+            missing = [each for each in programs if each not in self._executables]
+            keys = {program: self._make_key(program) for program in missing}
+            self._load_binaries({key: program for program, key in keys.items()})
+            for program, key in keys.items():
+                binary = self._binaries[key]
+                executable = CudaExecutable(self.driver, self.stream, program, binary)
+                self._executables[program] = executable
+            return [self._executables[program] for program in programs]
+
+    def run(self, work: CudaExecutable, buffers: Sequence[Buffer]) -> None:
+        """Start an executable's launches on buffers, in the order of its params."""
+        addresses = [buffer.address for buffer in buffers]
+        if self.context.is_current():
+            self._start(work, addresses)
+        else:
+            with self.context:
+                self._start(work, addresses)
+
+    def _start(self, work: CudaExecutable, addresses: list[int]) -> None:
+        with self._launch_lock:
+            if work.workspace_bytes:
+                addresses.append(self._workspace_address(work.workspace_bytes))
+            work.place(self.driver, addresses)
+            for launch in work.launches:
+                status = launch.start()[0]
+                if status:
+                    self.driver.check(f"the launch of {launch.entry}", status)
+
+    def copy_in(self, buffer: Buffer, source: HostBytes) -> None:
+        """Fill a buffer from C-contiguous host memory of the same size."""
+        host = self.see_host_bytes(buffer, source)
+        if host.size:
+            self._copy("cuMemcpyHtoDAsync", buffer.address, host.ctypes.data, buffer.nbytes)
+
+    def copy_out(self, buffer: Buffer, destination: HostBytes) -> None:
+        """Write a buffer's bytes to writable C-contiguous host memory of the same size."""
+        host = self.see_host_bytes(buffer, destination)
+        if host.size:
+            self._copy("cuMemcpyDtoHAsync", host.ctypes.data, buffer.address, buffer.nbytes)
+
+    def disassemble(self, work: CudaExecutable) -> str:
+        """Give an executable's machine code, by the toolkit's nvdisasm."""
+        tool = find_program("nvdisasm", [os.path.join(TOOLKIT, "bin")])
+        if tool is None:
+            return "nvdisasm is not found; install the CUDA toolkit to see machine code."
+        subprocess = lazy_import("subprocess", None, "cuda")
+        with lazy_import("tempfile", None, "cuda").NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(work.binary.cubin)
+            file.flush()
+            command = [tool, "-c", file.name]
+            done = subprocess.run(command, capture_output=True, text=True)
+        return str(done.stdout or done.stderr)
+
+    def synchronize(self) -> None:
+        """Wait until all started work is done.
+
+        Raises: DeviceError when a kernel failed, which shows only here.
+        """
+        with self.context:
+            self.driver.call("cuStreamSynchronize", self.stream)
+
+    def event_record(self) -> CudaEvent:
+        """Mark this moment in the stream."""
+        with self.context:
+            handle = self._get_event()
+            self.driver.call("cuEventRecord", handle, self.stream)
+        return CudaEvent(handle, self._events)
+
+    def elapsed_us(self, start: Event, end: Event) -> float:
+        """Measure the time between two events; waits for the second. Units: µs."""
+        assert isinstance(start, CudaEvent), "the event is of another device"
+        assert isinstance(end, CudaEvent), "the event is of another device"
+        with self.context:
+            self.driver.call("cuEventSynchronize", end.handle)
+            time_ms = self.driver.call("cuEventElapsedTime", start.handle, end.handle)
+        return float(time_ms) * US_PER_MS
+
+    def _copy(self, function: str, destination: int, source: int, nbytes: int) -> None:
+        """Copy and wait: host memory belongs to the caller again when this returns."""
+        with self.context:
+            self.driver.call(function, destination, source, nbytes, self.stream)
+            self.driver.call("cuStreamSynchronize", self.stream)
+
+    def _get_event(self) -> Handle:
+        """Take an event that nobody holds any more, or make one."""
+        try:
+            return self._events.pop()
+        except IndexError:
+            return self.driver.call("cuEventCreate", TIMING_EVENT)
+
+    def _workspace_address(self, nbytes: int) -> int:
+        """Return the address of the scratch memory that launches use one after another."""
+        if self._workspace is None or self._workspace.nbytes < nbytes:
+            self._workspace = None
+            self._workspace = self.allocate(nbytes)
+        return self._workspace.address
+
+    def _make_key(self, program: Program) -> str:
+        parts = (program.name, program.source, *FLAGS, self.target.name, identity())
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _load_binaries(self, programs: dict[str, Program]) -> None:
+        """Load the binaries of keys from the disk cache, and compile those it lacks."""
+        cache = open_cache()
+        missing: dict[str, Program] = {}
+        for key, program in programs.items():
+            cubin = None if key in self._binaries else cache.get(f"{key}.cubin")
+            if cubin is not None:
+                self._binaries[key] = self._load(cubin, was_cached=True)
+            elif key not in self._binaries:
+                missing[key] = program
+        errors: list[CompileError] = []
+        compiled = build_all(self._compile_one, list(missing.values()))
+        for key, made in zip(missing, compiled, strict=True):
+            if isinstance(made, CompileError):
+                errors.append(made)
+                continue
+            cache.put(f"{key}.cubin", made)
+            self._binaries[key] = self._load(made, was_cached=False)
+        if errors:
+            raise errors[0]
+
+    def _compile_one(self, program: Program) -> bytes:
+        return compile_cubin(program.source, self.target.name, program.name)
+
+    def _load(self, cubin: bytes, was_cached: bool) -> Binary:
+        module = self.driver.call("cuModuleLoadData", cubin)
+        return Binary(cubin, module, was_cached)
+
+
+def open_device() -> CudaDevice:
+    """Give the first GPU the process sees, if it, its driver and NVRTC are there.
+
+    Raises: AbsentDevice without driver or GPU, DeviceError when something else is missing.
+    """
+    driver = Driver()
+    gpu = describe_gpu(driver)
+    find_library()
+    return CudaDevice(driver, gpu)
