@@ -74,7 +74,7 @@ def _compare(node: UOp) -> Shape:
 
 
 def _philox(node: UOp) -> Shape:
-    _check(node.dtype.scalar is dtypes.uint64, node, "gives uint64")
+    check(node.dtype.scalar is dtypes.uint64, node, "gives uint64")
     return _arithmetic(node)
 
 
@@ -145,24 +145,24 @@ def _pad(node: UOp) -> Shape:
 
 def _check_op(node: UOp) -> Shape:
     x = _same_dtype(node)
-    _check(x.dtype is dtypes.int64, node, "takes int64")
+    check(x.dtype is dtypes.int64, node, "takes int64")
     return x.shape
 
 
 def _gather(node: UOp) -> Shape:
     x, *indices = node.operands
     axes: Shape = node.attrs.axes
-    _check(x.dtype is node.dtype, node, "dtype differs from its operand's")
-    _check(len(indices) == len(axes) > 0, node, "number of indices is not that of axes")
-    _check(list(axes) == sorted(set(axes)), node, "axes are not ascending")
+    check(x.dtype is node.dtype, node, "dtype differs from its operand's")
+    check(len(indices) == len(axes) > 0, node, "number of indices is not that of axes")
+    check(list(axes) == sorted(set(axes)), node, "axes are not ascending")
     shape = indices[0].shape
     for index in indices:
-        _check(index.dtype.is_int and index.shape == shape, node, "indices differ or are no ints")
-    _check(len(shape) == len(x.shape) > axes[-1], node, "number of axes differs")
+        check(index.dtype.is_int and index.shape == shape, node, "indices differ or are no ints")
+    check(len(shape) == len(x.shape) > axes[-1], node, "number of axes differs")
     kept = all(n == m for d, (n, m) in enumerate(zip(shape, x.shape, strict=True)) if d not in axes)
-    _check(kept, node, "other axes differ")
+    check(kept, node, "other axes differ")
     empty = any(x.shape[axis] == 0 for axis in axes)
-    _check(not empty or 0 in shape, node, "chooses from nothing")
+    check(not empty or 0 in shape, node, "chooses from nothing")
     return shape
 
 
