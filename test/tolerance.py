@@ -87,6 +87,8 @@ def _bounded(node, known):
     operands = [known[each] for each in node.operands]
     if node.op in VIEWS or node.op is Op.COPY:
         return _view(node, operands)
+    if node.op is Op.GATHER:
+        return _gathered(node, *operands)
     if node.op is Op.REDUCE:
         return _reduce(node, operands[0], known)
     if node.op not in ELEMENTWISE:
@@ -104,6 +106,12 @@ def _view(node, operands):
     fills = [each.bounds for each in operands]
     values = [each.values for each in operands]
     return Bounded(TENSOR[node.op](node, *values), TENSOR[node.op](node, *fills))
+
+
+def _gathered(node, x, *indices):
+    places = [each.values for each in indices]  # integers: exact
+    gather = TENSOR[node.op]
+    return Bounded(gather(node, x.values, *places), gather(node, x.bounds, *places))
 
 
 # Elementwise ops.

@@ -6,10 +6,49 @@
 [[6.0, 12.0], [12.0, 26.0]]
 """
 
+from typing import Any
+
+from tinytensor import functions
 from tinytensor.config import config
 from tinytensor.dtype import dtypes
+from tinytensor.functions import tensor
 from tinytensor.runtime.device import Device
+from tinytensor.tensor import autograd
+from tinytensor.tensor.generator import Generator, initial_seed, manual_seed
+from tinytensor.tensor.grad_mode import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 from tinytensor.tensor.tensor import Tensor
 
 __version__ = "0.1.0"
-__all__ = ["Device", "Tensor", "config", "dtypes"]
+__all__ = [
+    "Device",
+    "Generator",
+    "Tensor",
+    "autograd",
+    "config",
+    "dtypes",
+    "enable_grad",
+    "inference_mode",
+    "initial_seed",
+    "is_grad_enabled",
+    "manual_seed",
+    "no_grad",
+    "set_grad_enabled",
+    "tensor",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - functions, dtypes and numbers
+    """Return what the package offers besides its classes: `exp`, `float32`, `pi`."""
+    if name in functions.NAMES:
+        return functions.NAMES[name]
+    raise AttributeError(f"tinytensor: no such name: {name!r}; see tinytensor.functions.NAMES.")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *functions.NAMES])

@@ -28,6 +28,14 @@ class IndexOutOfRange(TinyTensorError, IndexError):
     """An index lies outside its axis."""
 
 
+class ValueOutOfRange(TinyTensorError, RuntimeError, ValueError):
+    """A number lies outside the range that the operation takes."""
+
+
+class GradientError(TinyTensorError, RuntimeError):
+    """A gradient was asked for that does not exist."""
+
+
 class CompileError(TinyTensorError, RuntimeError):
     """A compiler refused a kernel."""
 

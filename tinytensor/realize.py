@@ -6,7 +6,7 @@ import math
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,8 @@ import numpy.typing as npt
 from tinytensor import report
 from tinytensor.config import config
 from tinytensor.dtype import DType
-from tinytensor.errors import CompileError, Site
+from tinytensor.errors import CompileError, IndexOutOfRange, Site
+from tinytensor.ops.attrs import CheckAttrs
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
@@ -23,6 +24,7 @@ from tinytensor.program_cache import make_program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
+from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import Target
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 MOST_COMPILED = 4096
 MOST_SCHEDULES = 1024
+MOST_UNREAD = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,15 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """A number that is computed beside some values and tells whether a CHECK below them holds."""
+
+    node: UOp
+    attrs: CheckAttrs
+    site: Site | None
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """Values to compute and the walk of everything below them, operands before users."""
 
@@ -75,6 +87,8 @@ _STORAGE: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
 _COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
 _COMPILED: OrderedDict[tuple[UOp, str, bool], Compiled] = OrderedDict()
 _SCHEDULES: OrderedDict[tuple[Structure, str, Options], tuple[Launch, ...]] = OrderedDict()
+# Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
+_UNREAD: list[Probe] = []
 _LOCK = ForkSafeLock()
 
 
@@ -102,7 +116,26 @@ def from_host(array: npt.NDArray[Any], dtype: DType, device: str) -> UOp:
 
 
 def to_host(leaf: UOp) -> npt.NDArray[Any]:
-    """Copy a BUFFER leaf's memory to a fresh array of its storage type and shape."""
+    """Copy a BUFFER leaf's memory to a fresh array of its storage type and shape.
+
+    Raises: IndexOutOfRange when something computed so far has read at an index outside its axis.
+    """
+    read_probes()
+    return _copy_out(leaf)
+
+
+def read_probes() -> None:
+    """Raise IndexOutOfRange when a probe that nobody has read yet tells of an index outside."""
+    with _LOCK:
+        unread = list(_UNREAD)
+        _UNREAD.clear()
+    for probe in unread:
+        sentence = complaint(probe.attrs, _copy_out(probe.node).item())
+        if sentence is not None:
+            raise IndexOutOfRange(_with_line(sentence, [probe.site]))
+
+
+def _copy_out(leaf: UOp) -> npt.NDArray[Any]:
     array = np.empty(leaf.shape, leaf.dtype.storage_numpy)
     if array.size:
         Device[leaf.attrs.device].copy_out(_STORAGE[leaf], array.reshape(-1))
@@ -133,14 +166,14 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
         found = [leaves[root.device, node] for node, root in zip(graph.roots, roots, strict=True)]
         shaped = [_with_shape(leaf, root.uop) for leaf, root in zip(found, roots, strict=True)]
         for root, leaf in zip(roots, shaped, strict=True):
-            if root.uop is not leaf:
+            if _contents_of(root.uop) is not leaf:
                 _COMPUTED[root.uop] = weakref.ref(leaf)
         return shaped
 
 
 def _contents_of(node: UOp) -> UOp:
     """Return the node with the same memory: a reshaped value is stored like the value itself."""
-    while node.op is Op.RESHAPE:
+    while node.op in (Op.RESHAPE, Op.DETACH):
         node = node.operands[0]
     return node
 
@@ -198,17 +231,36 @@ def _compute(
     roots = [node for node in wanted if node.op is not Op.BUFFER]
     leaves = {node: node for node in wanted if node.op is Op.BUFFER}
     order = nodes if len(roots) == len(wanted) else walk(roots)
+    probes = _probes_below(roots, order, list(wanted.values()))
+    if probes:
+        roots = list(dict.fromkeys([*roots, *[each.node for each in probes]]))
+        order = walk(roots)
     try:
         launches = _launches_for(order, roots, device)
     except CompileError as error:
-        raise _with_line(error, wanted) from error
+        raise CompileError(_with_line(str(error), list(wanted.values()))) from error
     memory = _allocate(roots, device)
     _run(launches, order, memory, device)
     for node in roots:
         leaf = buffer(node.dtype, node.shape, device.name)
         _STORAGE[leaf] = memory[node]
         leaves[node] = leaf
+    _UNREAD.extend([replace(each, node=leaves[each.node]) for each in probes])
     return leaves
+
+
+def _probes_below(
+    roots: Sequence[UOp], order: Sequence[UOp], sites: Sequence[Site | None]
+) -> list[Probe]:
+    """Return a probe for each CHECK that some values depend on."""
+    if not [node for node in order if node.op is Op.CHECK]:
+        return []
+    if len(_UNREAD) > MOST_UNREAD:
+        read_probes()
+    site = next((each for each in sites if each is not None), None)
+    checks = [node for node in walk(roots) if node.op is Op.CHECK]
+    found = [(probe_of(check), check.attrs) for check in checks]
+    return [Probe(node, attrs, site) for node, attrs in found if node is not None]
 
 
 def _launches_for(
@@ -227,12 +279,18 @@ def _launches_for(
 
 
 def _structure_of(order: Sequence[UOp], roots: Sequence[UOp]) -> Structure:
-    """Describe a graph up to which buffers its leaves are; equal buffers stay equal."""
+    """Describe a graph up to which buffers its leaves are; equal buffers stay equal.
+
+    Nor does it matter to a schedule where gradients end.
+    """
     numbers = {node: number for number, node in enumerate(order)}
     described = [
         (node.dtype, node.attrs.shape)
         if node.op is Op.BUFFER
-        else (node.op, node.dtype, node.attrs, *[numbers[each] for each in node.operands])
+        else (
+            *(node.op, node.dtype, None if node.op is Op.DETACH else node.attrs),
+            *[numbers[each] for each in node.operands],
+        )
         for node in order
     ]
     return (*described, *[numbers[root] for root in roots])
@@ -271,11 +329,9 @@ def _show_code(compiled: Compiled, device: AnyDevice) -> None:
     report.print_code(compiled.lowered, code)
 
 
-def _with_line(error: CompileError, wanted: dict[UOp, Site | None]) -> CompileError:
-    lines = [site.describe() for site in wanted.values() if site is not None]
-    if not lines:
-        return error
-    return CompileError(f"{error}\nwhile computing the value made at {lines[0]}")
+def _with_line(sentence: str, sites: Sequence[Site | None]) -> str:
+    lines = [site.describe() for site in sites if site is not None]
+    return f"{sentence}\nwhile computing the value made at {lines[0]}" if lines else sentence
 
 
 def _allocate(nodes: Iterable[UOp], device: AnyDevice) -> dict[UOp, Buffer]:

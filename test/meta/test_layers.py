@@ -10,9 +10,9 @@ LEVELS = (
     ("errors", "config", "lazy", "dtype", "target"),
     ("ops",),
     ("schedule", "codegen", "runtime"),
-    ("realize", "report", "program_cache", "grad", "variable"),
-    ("tensor",),
-    ("jit", "nn", "linalg", "special", "array_api", "distributed", "interop"),
+    ("realize", "report", "program_cache", "variable"),
+    ("tensor", "grad"),
+    ("functions", "jit", "nn", "linalg", "special", "array_api", "distributed", "interop"),
     ("explain", "profile", "tune", "selfcheck"),
     ("__init__", "__main__"),
 )

@@ -20,7 +20,7 @@ BUDGETS = {
     "Tensor and gradients": 4000,
     "nn and interop": 4000,
 }
-CHECKS = re.compile(r"tinytensor/ops/(interpret|verify|text|fold|block_|uniform)")
+CHECKS = re.compile(r"tinytensor/ops/(interpret|verify|text|fold|philox|block_|uniform)")
 CUDA = re.compile(
     r"tinytensor/(runtime/cuda/"
     r"|codegen/(\w*cuda|instructions_hopper|legalize_(lanes|tiles)|block_builder|simplify_linear)"
@@ -28,7 +28,7 @@ CUDA = re.compile(
     r"|ops/(tile|fragments|infer_blocks))"
 )
 APART = {"checks": "checking machinery", "cuda": "CUDA target"}
-COMPILER = {"ops", "schedule", "codegen", "runtime", "realize", "program_cache", "report", "tune"}
+COMPILER = {"ops", "schedule", "codegen", "runtime", "realize", "program_cache", "tune"}
 BASE = {"errors", "config", "lazy", "dtype", "target"}
 SURFACE = {"tensor", "grad", "jit", "variable"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -56,6 +56,28 @@ def test_a_reduction_keeps_its_axes():
     assert apply(Op.REDUCE, position, dtype=dtypes.int64) == [[1, 1, 1]]
 
 
+def gathered(x, axes, *indices):
+    leaves = [buffer(dtypes.int64, each.shape, "PYTHON") for each in (x, *indices)]
+    node = UOp(Op.GATHER, dtypes.int64, tuple(leaves), a.GatherAttrs(axes))
+    (found,) = interpret([node], dict(zip(leaves, (x, *indices), strict=True)))
+    return found.tolist()
+
+
+def test_a_gather_reads_at_its_indices():
+    x, rows = np.arange(6).reshape(2, 3), np.array([[1, 0, 1]])
+
+    assert gathered(x, (0,), rows) == [[3, 1, 5]]
+    assert gathered(x, (0, 1), rows, np.array([[2, 2, 0]])) == [[5, 2, 3]]
+
+
+def test_an_index_beyond_its_axis_is_taken_as_the_nearer_end():
+    assert gathered(np.arange(3), (0,), np.array([-5, 9, 1])) == [0, 2, 1]
+
+
+def test_a_gather_of_nothing_reads_nothing():
+    assert gathered(np.zeros((0, 2), int), (0,), np.zeros((0, 2), int)) == []
+
+
 def test_counting_wraps_into_its_dtype():
     node = UOp(Op.IOTA, dtypes.int8, (), a.ExtentAttrs(130))
 

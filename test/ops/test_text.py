@@ -56,6 +56,9 @@ def sample_views():
     flat = UOp(Op.RESHAPE, F32, (turned,), a.ShapeAttrs((9, 1)))
     wide = UOp(Op.EXPAND, F32, (flat,), a.ShapeAttrs((9, 4)))
     place = UOp(Op.REDUCE, dtypes.int64, (wide,), a.ReduceAttrs(Combine.ARGMAX, (1,)))
+    checked = UOp(Op.CHECK, dtypes.int64, (place,), a.CheckAttrs("take", 0, -9, 9))
+    gathered = UOp(Op.GATHER, F32, (flat, checked), a.GatherAttrs((0,)))
+    wide = UOp(Op.EXPAND, F32, (gathered,), a.ShapeAttrs((9, 4)))
     copied = UOp(Op.COPY, dtypes.int64, (place,), a.DeviceAttrs("CPU"))
     return x, (copied, wide, UOp(Op.IOTA, dtypes.int8, (), a.ExtentAttrs(7)))
 

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 
 from tinytensor import dtypes
-from tinytensor.ops.attrs import Combine, ParamAttrs, ReduceAttrs
+from tinytensor.ops.attrs import Combine, GatherAttrs, ParamAttrs, ReduceAttrs
+from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.interpret_indexed import run_sink
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, buffer, const, make_range, where
+from tinytensor.ops.simplify import simplify
+from tinytensor.ops.uop import UOp, binary, buffer, cast, const, make_range, where
 from tinytensor.schedule.lower_views import (
     ZERO,
     Lowering,
@@ -20,7 +22,7 @@ from tinytensor.schedule.lower_views import (
     reshape_index,
     unflatten,
 )
-from tinytensor.tensor.nodes import broadcast, pad, permute, reshape, take_slices
+from tinytensor.tensor.nodes import broadcast, iota, pad, permute, reshape, take_slices
 
 FILL = -7
 
@@ -131,6 +133,44 @@ def test_a_padded_element_is_read_under_its_guard_only():
     guard = moved >= ZERO
     loaded = UOp(Op.LOAD, dtypes.float32, (param, moved, guard))
     assert element is where(guard, loaded, const(dtypes.float32, 0.0))
+
+
+def gather(x, axes, *indices):
+    return UOp(Op.GATHER, x.dtype, (x, *indices), GatherAttrs(axes))
+
+
+def test_an_index_from_memory_is_held_inside_its_axis():
+    leaf, places = buffer(dtypes.float32, (4, 3), "CPU"), buffer(dtypes.int64, (5, 3), "CPU")
+    table = UOp(Op.PARAM, dtypes.float32, (), ParamAttrs(0, 12))
+    numbers = UOp(Op.PARAM, dtypes.int64, (), ParamAttrs(1, 15))
+    r0, r1 = index = ranges_over((5, 3), 0)
+
+    element = Lowering({leaf: table, places: numbers}, 2).value(gather(leaf, (0,), places), index)
+
+    loaded = UOp(Op.LOAD, dtypes.int64, (numbers, flatten(index, (5, 3))))
+    held = binary(Op.MIN, binary(Op.MAX, loaded, 0), 3)
+    row = cast(held, dtypes.index)
+    assert element is UOp(Op.LOAD, dtypes.float32, (table, flatten((row, r1), (4, 3))))
+    assert bounds_of(element.operands[1]) == (0, 11)
+
+
+def test_an_index_that_is_proven_inside_is_taken_as_it_is():
+    leaf = buffer(dtypes.float32, (4,), "CPU")
+    table = UOp(Op.PARAM, dtypes.float32, (), ParamAttrs(0, 4))
+    (r0,) = index = ranges_over((4,), 0)
+
+    element = Lowering({leaf: table}, 1).value(gather(leaf, (0,), iota(4)), index)
+
+    assert simplify((element,))[0] is UOp(Op.LOAD, dtypes.float32, (table, r0))
+
+
+def test_a_long_chain_of_gathers_needs_no_recursion():
+    leaf = node = buffer(dtypes.int64, (3,), "CPU")
+    values = np.array([2, 0, 1])
+    for _ in range(3000):
+        node = gather(node, (0,), iota(3))
+
+    np.testing.assert_array_equal(computed(node, leaf, values), values)
 
 
 def test_a_shared_value_is_lowered_once_for_each_index():

@@ -21,6 +21,7 @@ from tinytensor.codegen.legalize_integers import (
     shift_left,
     shift_right,
 )
+from tinytensor.codegen.legalize_philox import legalize_philox
 from tinytensor.codegen.placement import Placement, drop_unused
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import COMPARE, Op
@@ -42,6 +43,7 @@ RULES: dict[Op, Rule] = {
     Op.MOD: legalize_modulo,
     Op.SHL: shift_left,
     Op.SHR: shift_right,
+    Op.PHILOX: legalize_philox,
     Op.CAST: legalize_cast,
 }
 
@@ -52,7 +54,7 @@ def legalize(linear: Linear, target: Target) -> Linear:
     What is an instruction of the target stays.
 
     Takes:  LINEAR form as plans write it.
-    Gives:  LINEAR form without FLOORDIV, MOD, MAX, MIN and functions; halves are only moved,
+    Gives:  LINEAR form without FLOORDIV, MOD, MAX, MIN, PHILOX, functions; halves are only moved,
             selected and cast to and from float32; bool has AND OR XOR and WHERE alone; shifts stay
             inside their width, casts of floats to integers inside the integer's range.
     Placed: after the plan, before emission. On its own output it changes nothing.

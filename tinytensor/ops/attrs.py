@@ -75,6 +75,30 @@ class PadAttrs:
 
 
 @dataclass(frozen=True, slots=True)
+class DetachAttrs:
+    """DETACH: 0 ends gradients; any other serial is a place of its own, told apart by it."""
+
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckAttrs:
+    """CHECK: the operation whose indices these are, along which axis, and least <= x < end."""
+
+    who: str
+    axis: int
+    least: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class GatherAttrs:
+    """GATHER: the axes of x along which an index operand says what to read, one for each."""
+
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ExtentAttrs:
     """IOTA: the number of values, 0 .. extent - 1."""
 
@@ -344,6 +368,9 @@ Attrs = (
     | OrderAttrs
     | SliceAttrs
     | PadAttrs
+    | CheckAttrs
+    | GatherAttrs
+    | DetachAttrs
     | ExtentAttrs
     | ReduceAttrs
     | DeviceAttrs

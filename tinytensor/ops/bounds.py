@@ -270,6 +270,10 @@ def _reduce(node: UOp) -> Bounds:
     return low, high
 
 
+def _gather(node: UOp) -> Bounds:
+    return bounds_of(node.operands[0])
+
+
 def _union(node: UOp) -> Bounds:
     return _hull(map(bounds_of, node.operands))
 
@@ -302,6 +306,8 @@ _BOUNDS: dict[Op, Callable[[UOp], Bounds]] = {
     Op.WHERE: _where,
     Op.CAST: _cast,
     Op.REDUCE: _reduce,
-    **dict.fromkeys((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SLICE, Op.COPY), _union),
+    Op.GATHER: _gather,
+    **dict.fromkeys((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SLICE), _union),
+    **dict.fromkeys((Op.CHECK, Op.COPY, Op.DETACH), _union),
     **dict.fromkeys((Op.PAD, Op.SPLAT, Op.STACK, Op.LANE, Op.SHUFFLE), _union),
 }

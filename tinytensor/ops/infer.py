@@ -73,6 +73,11 @@ def _compare(node: UOp) -> Shape:
     return shape
 
 
+def _philox(node: UOp) -> Shape:
+    check(node.dtype.scalar is dtypes.uint64, node, "gives uint64")
+    return _arithmetic(node)
+
+
 def _where(node: UOp) -> Shape:
     shape = _elementwise(node)
     cond, x, y = node.operands
@@ -138,6 +143,29 @@ def _pad(node: UOp) -> Shape:
     return tuple([b + n + c for b, n, c in zip(before, x.shape, after, strict=True)])
 
 
+def _check_op(node: UOp) -> Shape:
+    x = _same_dtype(node)
+    check(x.dtype is dtypes.int64, node, "takes int64")
+    return x.shape
+
+
+def _gather(node: UOp) -> Shape:
+    x, *indices = node.operands
+    axes: Shape = node.attrs.axes
+    check(x.dtype is node.dtype, node, "dtype differs from its operand's")
+    check(len(indices) == len(axes) > 0, node, "number of indices is not that of axes")
+    check(list(axes) == sorted(set(axes)), node, "axes are not ascending")
+    shape = indices[0].shape
+    for index in indices:
+        check(index.dtype.is_int and index.shape == shape, node, "indices differ or are no ints")
+    check(len(shape) == len(x.shape) > axes[-1], node, "number of axes differs")
+    kept = all(n == m for d, (n, m) in enumerate(zip(shape, x.shape, strict=True)) if d not in axes)
+    check(kept, node, "other axes differ")
+    empty = any(x.shape[axis] == 0 for axis in axes)
+    check(not empty or 0 in shape, node, "chooses from nothing")
+    return shape
+
+
 def _reduce(node: UOp) -> Shape:
     x, *ranges = node.operands
     combine, axes = node.attrs.combine, node.attrs.axes
@@ -159,7 +187,7 @@ def _contract(node: UOp) -> Shape:
     return ()
 
 
-def _copy(node: UOp) -> Shape:
+def _unchanged(node: UOp) -> Shape:
     return _same_dtype(node).shape
 
 
@@ -213,6 +241,7 @@ INFER: dict[Op, Callable[[UOp], Shape]] = {
     **BLOCK_INFER,
     Op.BUFFER: _buffer,
     Op.IOTA: _iota,
+    Op.PHILOX: _philox,
     Op.WHERE: _where,
     Op.CAST: _elementwise,
     Op.BITCAST: _bitcast,
@@ -221,9 +250,11 @@ INFER: dict[Op, Callable[[UOp], Shape]] = {
     Op.EXPAND: _expand,
     Op.SLICE: _slice,
     Op.PAD: _pad,
+    Op.CHECK: _check_op,
+    Op.GATHER: _gather,
     Op.REDUCE: _reduce,
     Op.CONTRACT: _contract,
-    Op.COPY: _copy,
+    **dict.fromkeys((Op.COPY, Op.DETACH), _unchanged),
     Op.LOAD: _load,
     Op.STORE: _store,
     Op.WRITE: _write,

@@ -17,6 +17,7 @@ import numpy as np
 from tinytensor.dtype import DType, dtypes, round_to_bfloat16
 from tinytensor.errors import InternalError
 from tinytensor.ops.op import Op
+from tinytensor.ops.philox import random_bits
 from tinytensor.ops.uop import UOp
 
 LEAST_NORMAL = 2.0**-126  # of float32
@@ -295,6 +296,7 @@ EVALUATE: dict[Op, Meaning] = {
     Op.XOR: _plain(np.bitwise_xor),
     Op.SHL: _shift(np.left_shift),
     Op.SHR: _shift(np.right_shift),
+    Op.PHILOX: _plain(random_bits),
     Op.WHERE: _plain(np.where),
     Op.CAST: _cast,
     Op.BITCAST: _bitcast,

@@ -55,6 +55,17 @@ def _pad(node: UOp, x: Array, fill: Array) -> Array:
     return padded
 
 
+def _gather(node: UOp, x: Array, *indices: Array) -> Array:
+    if 0 in node.shape:
+        return np.empty(node.shape, x.dtype)
+    places = list(np.indices(node.shape, sparse=True))
+    for axis, index in zip(node.attrs.axes, indices, strict=True):
+        last = x.shape[axis] - 1
+        inside = np.clip(index, 0, last)
+        places[axis] = inside.astype(np.int64)
+    return x[tuple(places)]
+
+
 def _reduce(node: UOp, x: Array) -> Array:
     attrs = node.attrs
     return fold(attrs.combine, x, attrs.axes, node.dtype)
@@ -70,5 +81,6 @@ TENSOR: dict[Op, Callable[..., Array]] = {
     Op.SLICE: _slice,
     Op.PAD: _pad,
     Op.REDUCE: _reduce,
-    Op.COPY: lambda node, x: x,
+    Op.GATHER: _gather,
+    **dict.fromkeys((Op.CHECK, Op.COPY, Op.DETACH), lambda node, x: x),
 }

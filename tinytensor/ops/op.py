@@ -74,6 +74,10 @@ class Op(Enum):
     XOR = ("x y", "out[i] = x[i] ^ y[i]")
     SHL = ("x y", "out[i] = x[i] << y[i]; 0 when y[i] is outside 0..bits-1")
     SHR = ("x y", "out[i] = x[i] >> y[i]; the sign (or 0) when outside")
+    PHILOX = (
+        "element draw key",
+        "out[i] = words 0, 1 of Philox4x32-10(counter (element[i], draw[i]), key[i]), all uint64",
+    )
     WHERE = ("cond x y", "out[i] = x[i] if cond[i] else y[i]")
     CAST = ("x", "out[i] = x[i] in dtype; float to int truncates, saturates")
     BITCAST = ("x", "out[i] = the bits of x[i], read as dtype")
@@ -83,6 +87,10 @@ class Op(Enum):
     EXPAND = ("x", "out[i] = x[i], 0 along axes of extent 1", a.ShapeAttrs, T)
     SLICE = ("x", "out[i] = x[begin + i * step]", a.SliceAttrs, T)
     PAD = ("x fill", "out[i] = x[i - before] where inside, else fill", a.PadAttrs, T)
+    DETACH = ("x", "out = x; its gradient ends here, or goes where attrs send it", a.DetachAttrs, T)
+    CHECK = ("x", "out = x; the next host read raises where x[i] is outside", a.CheckAttrs, T)
+    # Reading at computed places; an index beyond its axis is taken as the nearer end.
+    GATHER = ("x indices*", "out[i] = x[j], j = i but indices[n][i] at axes[n]", a.GatherAttrs, T)
     # Folds. Float sums and products start from +0.0 and 1.0; argmax gives the first, NaN first.
     REDUCE = ("x ranges*", "out[i] = fold(combine, x[i, r] for all r)", a.ReduceAttrs, TI, SUM)
     CONTRACT = (
@@ -210,8 +218,8 @@ COMPARE = (Op.LT, Op.LE, Op.EQ, Op.NE)
 LOGICAL = (Op.AND, Op.OR, Op.XOR)
 BITWISE = (*LOGICAL, Op.SHL, Op.SHR)
 BINARY = (Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.FLOORDIV, Op.MOD, Op.MAX, Op.MIN, *BITWISE)
-ELEMENTWISE = frozenset((*UNARY, *BINARY, *COMPARE, Op.WHERE, Op.CAST, Op.BITCAST))
-VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SLICE, Op.PAD))
+ELEMENTWISE = frozenset((*UNARY, *BINARY, *COMPARE, Op.PHILOX, Op.WHERE, Op.CAST, Op.BITCAST))
+VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SLICE, Op.PAD, Op.CHECK, Op.DETACH))
 APPROXIMATE = (Op.EXP2_APPROX, Op.RECIPROCAL_APPROX)
 MACHINE = (Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD, Op.ABS, *APPROXIMATE)
 COMMUTATIVE = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.EQ, Op.NE, *LOGICAL))

@@ -23,13 +23,17 @@ class UOp:
     `shape` is the result's shape in TENSOR form and `()` in the other forms.
     """
 
-    __slots__ = ("__weakref__", "attrs", "bounds", "dtype", "op", "operands", "shape")
+    __slots__ = (
+        *("__weakref__", "attrs", "bounds", "dtype", "is_differentiable"),
+        *("op", "operands", "shape"),
+    )
     op: Op
     dtype: DType
     operands: tuple[UOp, ...]
     attrs: Any  # narrowed by `op`: each op has its own attrs class
     shape: tuple[int, ...]
     bounds: tuple[int | float, int | float] | None  # filled by ops/bounds.py on first use
+    is_differentiable: bool | None  # filled by grad.py on first use
 
     def __new__(
         cls,
@@ -50,6 +54,7 @@ class UOp:
         node.operands = operands
         node.attrs = attrs
         node.bounds = None
+        node.is_differentiable = None
         node.shape = INFER[op](node)
         _INTERNED[key] = weakref.ref(node, _Forget(key))
         return node

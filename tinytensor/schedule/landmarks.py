@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
 from tinytensor.ops.uop import UOp
@@ -19,9 +20,28 @@ def find_landmarks(order: Sequence[UOp]) -> frozenset[UOp]:
     found: set[UOp] = set()
     for node in order:
         passes_on = node.op in ELEMENTWISE or (node.op in VIEWS and node.op is not Op.EXPAND)
-        if node.op in STARTS or (passes_on and any(each in found for each in node.operands)):
+        if node.op is Op.GATHER:
+            is_one = _reads_all_axes(node, found)
+        else:
+            is_one = passes_on and any(each in found for each in node.operands)
+        if is_one or node.op in STARTS:
             found.add(node)
     return frozenset(found)
+
+
+def _reads_all_axes(gather: UOp, found: AbstractSet[UOp]) -> bool:
+    """Whether a GATHER's operand is a landmark, and some index varies along each axis chosen."""
+    x, *indices = gather.operands
+    return x in found and all(
+        any(_varies_along(each, axis, found) for each in indices) for axis in gather.attrs.axes
+    )
+
+
+def _varies_along(index: UOp, axis: int, found: AbstractSet[UOp]) -> bool:
+    if index.shape[axis] == 1:
+        return True
+    inner = index.operands[0] if index.op is Op.EXPAND else index
+    return inner in found and inner.shape[axis] == index.shape[axis]
 
 
 def nodes_down_to_product(reduce: UOp) -> frozenset[UOp]:

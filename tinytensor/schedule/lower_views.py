@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine, ReduceAttrs
+from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.uop import UOp, cast, const, index_const, make_range, where
+from tinytensor.ops.uop import UOp, binary, cast, const, index_const, make_range, where
 
 Index = tuple[UOp, ...]
 ZERO = index_const(0)
@@ -130,6 +131,8 @@ OPERAND_INDEX: dict[Op, Callable[[UOp, Index], Index]] = {
     Op.PERMUTE: _through_permute,
     Op.EXPAND: _through_expand,
     Op.SLICE: _through_slice,
+    Op.CHECK: lambda view, index: index,
+    Op.DETACH: lambda view, index: index,
 }
 
 
@@ -180,13 +183,19 @@ class Lowering:
             if missing is not None:
                 stack.append((missing, self._needed(missing)))
                 continue
+            following = self._following(point, needed)
+            if following:
+                stack[-1] = (point, needed + following)
+                continue
             stack.pop()
             self.memo[point] = self._build(point, [self.memo[each] for each in needed])
         return self.memo[root]
 
     def compute(self, point: Point) -> UOp:
         """Return the expression of a node that this very kernel stores: never a load of it."""
-        operands = [self.value(*_parts(each)) for each in self._operand_points(point)]
+        points = self._operand_points(point)
+        operands = [self.value(*_parts(each)) for each in points]
+        operands += [self.value(*_parts(each)) for each in self._following(point, points)]
         return self._combine(point, operands)
 
     def fold_ranges(self, node: UOp, index: Index) -> Index:
@@ -209,6 +218,16 @@ class Lowering:
     def _needed(self, point: Point) -> list[Point]:
         return [] if point.node in self.params else self._operand_points(point)
 
+    def _following(self, point: Point, needed: list[Point]) -> list[Point]:
+        """Return what else is needed once the values at `needed` are known: where GATHER reads."""
+        node = point.node
+        if node.op is not Op.GATHER or len(needed) != len(node.attrs.axes):
+            return []
+        index = list(point.index)
+        for axis, each in zip(node.attrs.axes, needed, strict=True):
+            index[axis] = _held_inside(self.memo[each], node.operands[0].shape[axis])
+        return [Point(node.operands[0], tuple(index), point.guard)]
+
     def _operand_points(self, point: Point) -> list[Point]:
         node, index, guard = _parts(point)
         if node.op in (Op.CONST, Op.IOTA):
@@ -218,6 +237,8 @@ class Lowering:
         if node.op is Op.PAD:
             inner, inside = inside_pad(node, index)
             return [Point(node.operands[0], inner, _both(guard, inside))]
+        if node.op is Op.GATHER:
+            return [Point(each, index, guard) for each in node.operands[1:]]
         if node.op is Op.REDUCE:
             if _folds_nothing(node):
                 return []
@@ -246,7 +267,7 @@ class Lowering:
             return operands[0] if inside is None else where(inside, operands[0], fill)
         if node.op is Op.REDUCE:
             return self._fold(node, index, operands)
-        return operands[0]
+        return operands[-1]
 
     def _fold(self, node: UOp, index: Index, operands: list[UOp]) -> UOp:
         if _folds_nothing(node):
@@ -257,6 +278,18 @@ class Lowering:
         if not ranges:
             return _fold_of_one(node, operands[0])
         return UOp(Op.REDUCE, node.dtype, (operands[0], *ranges), ReduceAttrs(combine))
+
+
+def _held_inside(value: UOp, extent: int) -> UOp:
+    """Return an integer value as an index 0 .. extent - 1: memory beyond is never touched."""
+    if extent <= 1:
+        return ZERO
+    low, high = bounds_of(value)
+    if low < 0:
+        value = binary(Op.MAX, value, 0)
+    if high >= extent:
+        value = binary(Op.MIN, value, extent - 1)
+    return cast(value, dtypes.index)
 
 
 def _parts(point: Point) -> tuple[UOp, Index, UOp | None]:

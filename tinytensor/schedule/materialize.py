@@ -24,6 +24,7 @@ from tinytensor.target import Target
 
 TRANSCENDENTAL_FLOPS = 20  # exp, log, tanh, erf, sin: 12 to 25 vector operations each
 DIVISION_FLOPS = 8
+RANDOM_FLOPS = 100  # ten rounds of two products, and what they mix
 
 
 def materialize(
@@ -127,6 +128,8 @@ class _Chooser:
             limit = self.target.max_kernel_ops
             reason = f"a kernel holds at most {limit} ops, a read counted as {limit // MOST_READS}."
             return Decision("store", describe(node), reason)
+        if node.op is Op.GATHER and self.fuse:
+            return self._weigh(node, use)
         if node.op not in ELEMENTWISE:
             return None
         if self.fuse == 0 and not self._is_product(node):
@@ -196,6 +199,8 @@ def _own_flops(node: UOp) -> int:
         return 0
     if node.op in (Op.DIV, Op.SQRT, Op.FLOORDIV, Op.MOD):
         return DIVISION_FLOPS
+    if node.op is Op.PHILOX:
+        return RANDOM_FLOPS
     return TRANSCENDENTAL_FLOPS if node.op.mark is Mark.TRANSCENDENTAL else 1
 
 

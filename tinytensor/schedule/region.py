@@ -18,8 +18,12 @@ from tinytensor.schedule.describe import describe
 from tinytensor.schedule.lower_views import Index, ranges_over, reshape_index
 
 LEAVES = frozenset((Op.CONST, Op.BUFFER, Op.IOTA))
+# Views that show every element once, so that a region may go on beyond them.
+BIJECTIVE = (Op.RESHAPE, Op.PERMUTE, Op.DETACH)
 # As many reads fill a kernel: a C compiler's time grows with their square, to 7 s for 120 of them.
 MOST_READS = 32
+# A gather's read is one for each lane, at an address that may hold the reads of other gathers.
+READS_OF_GATHER = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +62,7 @@ class ComputedSizes:
 
     def note(self, node: UOp) -> None:
         """Take in a node that is computed by whoever reads it."""
-        self._most[node] = (node.op in ELEMENTWISE) + self.of(node.operands)
+        self._most[node] = self._computed_ops(node) + self.of(node.operands)
 
     def store(self, node: UOp) -> None:
         """Note that a node is stored: its users read it instead of computing it."""
@@ -73,8 +77,13 @@ class ComputedSizes:
 
     def _own(self, node: UOp) -> int:
         if self.is_computed(node):
-            return int(node.op in ELEMENTWISE)
+            return self._computed_ops(node)
         return 0 if node.op in (Op.CONST, Op.IOTA) else self._read_ops
+
+    def _computed_ops(self, node: UOp) -> int:
+        if node.op is Op.GATHER:
+            return READS_OF_GATHER * self._read_ops
+        return int(node.op in ELEMENTWISE)
 
     def _count(self, nodes: Sequence[UOp]) -> int:
         seen = set(nodes)
@@ -126,7 +135,7 @@ class RegionBuilder:
         self.regions.append(region)
 
     def _join(self, node: UOp) -> bool:
-        if node.op not in ELEMENTWISE and node.op not in (Op.RESHAPE, Op.PERMUTE):
+        if node.op not in ELEMENTWISE and node.op not in BIJECTIVE:
             return False
         found = {self.region_of[each]: None for each in node.operands if each in self.region_of}
         for region in sorted(found, key=lambda each: -each.rank):
@@ -200,7 +209,7 @@ def _position_through(node: UOp, place: Index) -> Index:
 
 def source_of(region: Region, node: UOp) -> UOp:
     """Return the member that holds a view's elements: views are not stored for a reader."""
-    while node.op in (Op.RESHAPE, Op.PERMUTE) and node.operands[0] in region.position:
+    while node.op in BIJECTIVE and node.operands[0] in region.position:
         node = node.operands[0]
     return node
 

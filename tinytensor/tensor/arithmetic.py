@@ -7,22 +7,29 @@ from typing import Self
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import DTypeError
+from tinytensor.grad import wide, with_rules
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, cast
+from tinytensor.ops.uop import Number, UOp, cast
+from tinytensor.tensor import precise
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.formulas import (
+    add,
     both,
     div,
+    either,
     floor,
-    greater,
     is_at_most,
     is_equal,
+    is_less,
     is_unequal,
+    log,
+    magnitude,
     mod,
     mul,
     neg,
     sqrt,
     sub,
+    trunc,
 )
 from tinytensor.tensor.host import check_number
 from tinytensor.tensor.nodes import apply, full_like, select, widen
@@ -44,6 +51,7 @@ def is_integer(dtype: DType) -> bool:
     return dtype.is_int
 
 
+LONGEST_PRODUCT = {False: 4, True: 64}
 REQUIRED: dict[Callable[[DType], bool], str] = {
     is_integer_or_bool: "an integer dtype or bool",
     is_no_bool: "an integer or float dtype",
@@ -55,13 +63,6 @@ def check_dtype(who: str, dtype: DType, takes: Callable[[DType], bool]) -> None:
     """Raise DTypeError unless an op takes a dtype."""
     if not takes(dtype):
         raise DTypeError(f"{who}: does not take {dtype.name}; it must be {REQUIRED[takes]}.")
-
-
-def magnitude(x: UOp) -> UOp:
-    """Return the absolute value: +0.0 for -0.0; the least integer stays, as it wraps."""
-    if x.dtype.kind in ("uint", "bool"):
-        return x
-    return greater(x, neg(x))
 
 
 def floor_quotient(x: UOp, y: UOp) -> UOp:
@@ -81,6 +82,14 @@ def floor_quotient(x: UOp, y: UOp) -> UOp:
     return select(undefined, remainder, exact)
 
 
+def truncated_quotient(x: UOp, y: UOp) -> UOp:
+    """Return x / y of integers rounded toward 0."""
+    quotient = apply(Op.FLOORDIV, x, y)
+    is_below = is_less(quotient, 0)
+    is_inexact = is_unequal(mod(x, y), 0)
+    return select(both(is_below, is_inexact), add(quotient, 1), quotient)
+
+
 def whole_power(x: UOp, exponent: int) -> UOp:
     """Return x ** exponent for an exponent of 0 or more, by repeated squaring."""
     power = None
@@ -93,11 +102,71 @@ def whole_power(x: UOp, exponent: int) -> UOp:
     return full_like(x, 1) if power is None else power
 
 
+def integer_power(x: UOp, y: UOp) -> UOp:
+    """Return x ** y of integers, wrapped; below y = 0 it is 0 but for the powers of 1 and -1."""
+    power, square = full_like(x, 1), x
+    for bit in range(x.dtype.bits - (x.dtype.kind == "int")):
+        is_set = is_unequal(both(y, 1 << bit), 0)
+        power = select(is_set, mul(power, square), power)
+        square = mul(square, square)
+    if x.dtype.kind == "uint":
+        return power
+    is_unit = either(is_equal(x, 1), is_equal(x, -1))
+    unit_power = select(is_equal(both(y, 1), 1), x, full_like(x, 1))
+    inverse = select(is_unit, unit_power, full_like(x, 0))
+    return select(is_less(y, 0), inverse, power)
+
+
+def has_short_power(exponent: float, dtype: DType) -> bool:
+    """Tell which powers are products: short ones and, as float64 has nothing better, longer ones.
+
+    The reciprocal of a longer product could overflow where the power does not.
+    """
+    longest = LONGEST_PRODUCT[dtype is dtypes.float64]
+    is_whole = exponent.is_integer() and -2 <= exponent <= longest
+    return is_whole or abs(exponent) == 0.5
+
+
 def root_power(x: UOp, exponent: float) -> UOp:
     """Return x ** exponent for a float x and a multiple of 0.5 that is checked before."""
     size = abs(exponent)
     power = sqrt(x) if size == 0.5 else whole_power(x, int(size))
     return power if exponent >= 0 else div(full_like(x, 1), power)
+
+
+def number_power(x: UOp, exponent: float) -> UOp:
+    """Return x ** exponent for a float x and a number."""
+
+    def slope(g: UOp, out: UOp, x: UOp) -> UOp:
+        if exponent == 0:
+            return full_like(x, 0)
+        return mul(g, mul(number_power(x, exponent - 1), exponent))
+
+    if has_short_power(exponent, x.dtype):
+        value = cast(root_power(widen(x), exponent), x.dtype)
+    else:
+        value = precise_power(x, full_like(x, exponent))
+    return with_rules(value, [x], wide(slope))
+
+
+def real_power(x: UOp, y: UOp) -> UOp:
+    """Return x ** y for floats."""
+
+    def of_base(g: UOp, out: UOp, x: UOp, y: UOp) -> UOp:
+        slope = mul(y, real_power(x, sub(y, 1)))
+        return select(is_equal(y, 0), full_like(g, 0), mul(g, slope))
+
+    def of_exponent(g: UOp, out: UOp, x: UOp, y: UOp) -> UOp:
+        is_flat = both(is_equal(x, 0), is_at_most(full_like(y, 0), y))
+        return select(is_flat, full_like(g, 0), mul(g, mul(out, log(x))))
+
+    return with_rules(precise_power(x, y), [x, y], wide(of_base), wide(of_exponent))
+
+
+def precise_power(x: UOp, y: UOp) -> UOp:
+    """Return x ** y, computed in float64 and rounded once."""
+    power = precise.power(cast(x, dtypes.float64), cast(y, dtypes.float64))
+    return cast(power, x.dtype)
 
 
 class Arithmetic(TensorBase):
@@ -172,27 +241,28 @@ class Arithmetic(TensorBase):
     def __rmod__(self, other: Operand) -> Self:
         return self._binary("remainder", Op.MOD, other, is_no_bool, swapped=True)
 
-    def __pow__(self, exponent: int | float) -> Self:
-        half = isinstance(exponent, float) and abs(exponent) == 0.5
-        whole = is_number(exponent) and float(exponent).is_integer()
-        if not (half or whole):
-            shown = exponent if is_number(exponent) else type(exponent).__name__
-            sentence = f"pow: the exponent is not one of those that pow takes: {shown}"
-            raise DTypeError(f"{sentence}; it must be a whole number, 0.5 or -0.5.")
-        (x,) = align("pow", self, dtype=self._power_dtype(exponent))
+    def __pow__(self, exponent: Operand) -> Self:
+        if isinstance(exponent, TensorBase):
+            return self._power(*align_pair("pow", self, exponent))
+        return self._number_power(exponent)
+
+    def __rpow__(self, base: Operand) -> Self:
+        return self._power(*reversed(align_pair("pow", self, base)))
+
+    def _power(self, x: UOp, y: UOp) -> Self:
+        check_dtype("pow", x.dtype, is_no_bool)
+        if x.dtype.is_int:
+            return self._wrap(integer_power(x, y))
+        return self._wrap(real_power(x, y))
+
+    def _number_power(self, exponent: Number) -> Self:
+        (x,) = align("pow", self, dtype=result_dtype("pow", self, exponent))
         if x.dtype.is_float:
-            return self._wrap(cast(root_power(widen(x), exponent), x.dtype))
+            return self._wrap(number_power(x, float(exponent)))
         if exponent < 0:
             sentence = f"pow: an integer has no negative power: {x.dtype.name} ** {exponent}"
             raise DTypeError(f"{sentence}; the exponent must be 0 or more.")
         return self._wrap(whole_power(x, int(exponent)))
-
-    def _power_dtype(self, exponent: int | float) -> DType:
-        if self.dtype.is_float:
-            return self.dtype
-        if isinstance(exponent, float):
-            return dtypes.float32
-        return dtypes.int64 if self.dtype is dtypes.bool else self.dtype
 
     def __neg__(self) -> Self:
         check_dtype("neg", self.dtype, is_no_bool)
@@ -271,10 +341,8 @@ class Arithmetic(TensorBase):
 
     __hash__ = object.__hash__
     # PyTorch's names for the operators.
-    add = __add__
-    sub = __sub__
-    mul = __mul__
-    div = __truediv__
+    mul = multiply = __mul__
+    true_divide = __truediv__
     floor_divide = __floordiv__
     remainder = __mod__
     pow = __pow__
@@ -284,9 +352,43 @@ class Arithmetic(TensorBase):
     bitwise_and = __and__
     bitwise_or = __or__
     bitwise_xor = __xor__
+    bitwise_left_shift = __lshift__
+    bitwise_right_shift = __rshift__
     eq = __eq__
     ne = __ne__
     lt = __lt__
     le = __le__
     gt = __gt__
     ge = __ge__
+
+    def add(self, other: Operand, *, alpha: Number = 1) -> Self:
+        """Return x + alpha * other."""
+        return self + other if alpha == 1 else self._scaled("add", Op.ADD, other, alpha)
+
+    def sub(self, other: Operand, *, alpha: Number = 1) -> Self:
+        """Return x - alpha * other."""
+        if alpha == 1:
+            return self - other
+        for each in (self, other):
+            if isinstance(each, TensorBase):
+                check_dtype("sub", each.dtype, is_no_bool)
+        return self._scaled("sub", Op.SUB, other, alpha)
+
+    def _scaled(self, who: str, op: Op, other: Operand, alpha: Number) -> Self:
+        x, y = align_pair(who, self, other)
+        return self._wrap(apply(op, x, mul(y, check_number(who, alpha, x.dtype))))
+
+    def div(self, other: Operand, *, rounding_mode: str | None = None) -> Self:
+        """Return x / other, rounded toward 0 by 'trunc', down by 'floor'."""
+        if rounding_mode is None:
+            return self / other
+        if rounding_mode == "floor":
+            return self // other
+        if rounding_mode != "trunc":
+            sentence = f"div: no such rounding mode: {rounding_mode!r}"
+            raise ValueError(f"{sentence}; it must be None, 'trunc' or 'floor'.")
+        x, y = align_pair("div", self, other)
+        check_dtype("div", x.dtype, is_no_bool)
+        if x.dtype.is_int:
+            return self._wrap(truncated_quotient(x, y))
+        return self._wrap(cast(trunc(div(widen(x), widen(y))), x.dtype))

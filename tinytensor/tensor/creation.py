@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tinytensor.dtype import DType, dtypes, from_numpy
 from tinytensor.errors import DTypeError, ShapeError
+from tinytensor.grad import cut
 from tinytensor.ops.attrs import DeviceAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import Number, UOp, cast, const
@@ -69,7 +70,7 @@ class Creation(TensorBase):
     ) -> None:
         if isinstance(data, TensorBase):
             place = data.device if device is None else canonical_device(device)
-            uop = copy_to(cast(data.uop, dtype or data.dtype), data.device, place)
+            uop = cut(copy_to(cast(data.uop, dtype or data.dtype), data.device, place))
         else:
             place = device_name(device)
             uop = _content(data, dtype, place)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tinytensor.ops.uop import Number
-from tinytensor.tensor.base import TensorBase
+from tinytensor.tensor.autograd import Autograd
 
 SUMMARY_ELEMENTS = 1000
 EDGE_ELEMENTS = 3
@@ -69,14 +69,14 @@ def describe_values(values: npt.NDArray[Any]) -> str:
     )
 
 
-class Display(TensorBase):
+class Display(Autograd):
     """How a Tensor shows itself."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
         """Compute the tensor and show its values."""
-        values = describe_values(self.numpy())
+        values = describe_values(self._values())
         size = f"size={self.shape}, " if 0 in self.shape and self.ndim != 1 else ""
         facts = f"{size}dtype={self.dtype.name}, device={self.device!r}"
         gradient = ", requires_grad=True" if self.requires_grad else ""

@@ -8,23 +8,27 @@ from typing import Self
 
 from tinytensor.dtype import MANTISSA_BITS, dtypes
 from tinytensor.errors import DTypeError
+from tinytensor.grad import Rule, with_rules
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
-from tinytensor.tensor.arithmetic import check_dtype, is_no_bool, magnitude
+from tinytensor.tensor.arithmetic import check_dtype, is_no_bool
 from tinytensor.tensor.axes import broadcast_shapes
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.formulas import (
     add,
     both,
     div,
+    either,
     erf,
     exp,
     floor,
     greater,
+    is_at_most,
     is_equal,
     is_less,
     is_unequal,
     lesser,
+    magnitude,
     mul,
     neg,
     sqrt,
@@ -41,14 +45,68 @@ def inverse(x: UOp) -> UOp:
     return div(full_like(x, 1), x)
 
 
+def less_than_one(x: UOp) -> UOp:
+    """Return 1 - x."""
+    return sub(full_like(x, 1), x)
+
+
 def logistic(x: UOp) -> UOp:
-    """Return 1 / (1 + exp(-x))."""
-    return inverse(add(exp(neg(x)), 1))
+    """Return 1 / (1 + exp(-x)); the gradient is written so that no exponential overflows in it."""
+
+    def slope(g: UOp, out: UOp, x: UOp) -> UOp:
+        return mul(g, mul(out, less_than_one(out)))
+
+    return with_rules(inverse(add(exp(neg(x)), 1)), [x], slope)
 
 
 def logistic_unit(x: UOp) -> UOp:
     """Return x / (1 + exp(-x))."""
-    return div(x, add(exp(neg(x)), 1))
+
+    def slope(g: UOp, out: UOp, x: UOp) -> UOp:
+        share = logistic(x)
+        return mul(g, mul(share, add(mul(x, less_than_one(share)), 1)))
+
+    return with_rules(div(x, add(exp(neg(x)), 1)), [x], slope)
+
+
+def positive_part(x: UOp) -> UOp:
+    """Return 0 where x < 0, else x; the gradient at 0 is 0."""
+
+    def slope(g: UOp, out: UOp, x: UOp) -> UOp:
+        return select(is_at_most(x, 0), full_like(g, 0), g)
+
+    return with_rules(select(is_less(x, 0), full_like(x, 0), x), [x], slope)
+
+
+def hold(x: UOp, least: UOp | None, greatest: UOp | None) -> UOp:
+    """Return x held between two bounds; each element's gradient goes whole to what it shows.
+
+    On a bound that is x; with the bounds in the wrong order it is the greatest.
+    """
+    raised = x if least is None else greater(x, least)
+    held = raised if greatest is None else lesser(raised, greatest)
+
+    def shown(g: UOp, out: UOp, x: UOp, *bounds: UOp) -> UOp:
+        zero = full_like(g, 0)
+        above = g if least is None else select(is_at_most(least, x), g, zero)
+        return above if greatest is None else select(is_at_most(x, greatest), above, zero)
+
+    def low(g: UOp, out: UOp, x: UOp, *bounds: UOp) -> UOp:
+        is_shown = is_less(x, bounds[0])
+        if greatest is not None:
+            is_shown = both(is_shown, is_less(bounds[0], greatest))
+        return select(is_shown, g, full_like(g, 0))
+
+    def high(g: UOp, out: UOp, x: UOp, *bounds: UOp) -> UOp:
+        is_shown = is_less(bounds[-1], x)
+        if least is not None:
+            is_shown = either(is_shown, is_less(bounds[-1], least))
+        return select(is_shown, g, full_like(g, 0))
+
+    ends = [(least, low), (greatest, high)]
+    bounds = [end for end, _ in ends if end is not None]
+    rules = [rule for end, rule in ends if end is not None]
+    return with_rules(held, [x, *bounds], shown, *rules)
 
 
 def gaussian_unit(x: UOp) -> UOp:
@@ -75,7 +133,7 @@ def round_half_even(x: UOp) -> UOp:
     rounded = sub(add(size, whole), whole)
     signed = select(is_less(x, 0), neg(rounded), rounded)
     changes = both(is_less(size, whole), is_unequal(x, 0))
-    return select(changes, signed, x)
+    return trunc(select(changes, signed, x))  # changes no value, and passes no gradient
 
 
 class Elementwise(TensorBase):
@@ -86,10 +144,15 @@ class Elementwise(TensorBase):
     def _function(self, op: Op) -> Self:
         return self._wrap(apply(op, floating(self.cell.uop)))
 
-    def _composite(self, formula: Callable[[UOp], UOp]) -> Self:
-        """Apply several ops: halves are widened before and rounded once after."""
+    def _composite(self, formula: Callable[[UOp], UOp], slope: Rule | None = None) -> Self:
+        """Apply several ops: halves are widened before and rounded once after.
+
+        A slope gives the gradient where the ops themselves would give a worse one.
+        """
         x = floating(self.cell.uop)
-        return self._wrap(cast(formula(widen(x)), x.dtype))
+        wide = widen(x)
+        value = formula(wide)
+        return self._wrap(cast(with_rules(value, [wide], slope) if slope else value, x.dtype))
 
     def exp(self) -> Self:
         """Return e ** x."""
@@ -147,7 +210,7 @@ class Elementwise(TensorBase):
         """Return 0 where x < 0, else x; NaN and -0.0 stay."""
         check_dtype("relu", self.dtype, is_no_bool)
         x = self.cell.uop
-        return self._wrap(select(is_less(x, 0), full_like(x, 0), x))
+        return self._wrap(positive_part(x))
 
     def square(self) -> Self:
         """Return x * x; of bool as int64."""
@@ -181,7 +244,8 @@ class Elementwise(TensorBase):
             return self._wrap(x)
         zero = full_like(x, 0)
         above, below = is_less(zero, x), is_less(x, zero)
-        return self._wrap(sub(cast(above, x.dtype), cast(below, x.dtype)))
+        value = sub(cast(above, x.dtype), cast(below, x.dtype))
+        return self._wrap(with_rules(value, [x], lambda g, out, x: full_like(g, 0)))
 
     def isnan(self) -> Self:
         """Tell where x is NaN."""
@@ -212,9 +276,8 @@ class Elementwise(TensorBase):
         if not bounds:
             raise ValueError("clamp: both bounds are None; min, max or both must be given.")
         x, *limits = align("clamp", self, *bounds)
-        if min is not None:
-            x = greater(x, limits.pop(0))
-        return self._wrap(lesser(x, limits[0]) if limits else x)
+        least = None if min is None else limits[0]
+        return self._wrap(hold(x, least, None if max is None else limits[-1]))
 
     def where(self, condition: TensorBase, other: Operand) -> Self:
         """Return this tensor's elements where the condition holds, else the other's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp
 from tinytensor.tensor.nodes import apply
 
 add = partial(apply, Op.ADD)
@@ -14,6 +15,7 @@ div = partial(apply, Op.DIV)
 mod = partial(apply, Op.MOD)
 neg = partial(apply, Op.NEG)
 both = partial(apply, Op.AND)
+either = partial(apply, Op.OR)
 greater = partial(apply, Op.MAX)
 lesser = partial(apply, Op.MIN)
 is_less = partial(apply, Op.LT)
@@ -22,8 +24,17 @@ is_equal = partial(apply, Op.EQ)
 is_unequal = partial(apply, Op.NE)
 exp = partial(apply, Op.EXP)
 log = partial(apply, Op.LOG)
+sin = partial(apply, Op.SIN)
+cos = partial(apply, Op.COS)
 tanh = partial(apply, Op.TANH)
 erf = partial(apply, Op.ERF)
 sqrt = partial(apply, Op.SQRT)
 floor = partial(apply, Op.FLOOR)
 trunc = partial(apply, Op.TRUNC)
+
+
+def magnitude(x: UOp) -> UOp:
+    """Return the absolute value: +0.0 for -0.0; the least integer stays, as it wraps."""
+    if x.dtype.kind in ("uint", "bool"):
+        return x
+    return greater(x, neg(x))

@@ -9,10 +9,11 @@ from typing import Self
 from tinytensor.dtype import promote
 from tinytensor.errors import ShapeError
 from tinytensor.ops.uop import UOp, cast
+from tinytensor.tensor.arranging import Arranging
 from tinytensor.tensor.axes import check_axis
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.formulas import is_less
-from tinytensor.tensor.nodes import broadcast, iota, pad, reshape, select
+from tinytensor.tensor.nodes import broadcast, iota, pad, permute, reshape, select
 from tinytensor.tensor.operands import check_devices
 
 GROUP_PARTS = 16  # an element is chosen among so many at once
@@ -81,6 +82,41 @@ class Joining(TensorBase):
                 raise ShapeError(f"{sentence}; all must be equal.")
         single = (*shape[:axis], 1, *shape[axis:])
         return cls._joined(kept, [reshape(each.uop, single) for each in kept], axis)
+
+    @classmethod
+    def vstack(cls, tensors: Sequence[Arranging]) -> Self:
+        """Join tensors, vectors as rows, along the first axis."""
+        return cls.cat([each.atleast_2d() for each in tensors], 0)
+
+    @classmethod
+    def hstack(cls, tensors: Sequence[Arranging]) -> Self:
+        """Join tensors along the second axis, vectors along the first."""
+        parts = [each.atleast_1d() for each in tensors]
+        return cls.cat(parts, 1 if parts and parts[0].ndim > 1 else 0)
+
+    @classmethod
+    def dstack(cls, tensors: Sequence[Arranging]) -> Self:
+        """Join tensors, matrices as layers, along the third axis."""
+        return cls.cat([each.atleast_3d() for each in tensors], 2)
+
+    @classmethod
+    def meshgrid(cls, *tensors: Arranging, indexing: str = "ij") -> tuple[Self, ...]:
+        """Return each vector expanded over the grid of all; with 'xy' the first two exchanged."""
+        if indexing not in ("ij", "xy"):
+            raise ValueError(f"meshgrid: no such indexing: {indexing!r}; it must be 'ij' or 'xy'.")
+        if max([each.ndim for each in tensors], default=2) > 1:
+            shapes = [each.shape for each in tensors]
+            raise ShapeError(f"meshgrid: not all are vectors: {shapes}; ndim must be 1 or less.")
+        check_devices("meshgrid", list(tensors))
+        shape = tuple([each.numel() for each in tensors])
+        grids = []
+        for axis, each in enumerate(tensors):
+            aligned = reshape(each.uop, (each.numel(), *[1] * (len(shape) - axis - 1)))
+            grid = broadcast(aligned, shape)
+            order = (1, 0, *range(2, len(shape)))
+            exchanged = indexing == "xy" and len(shape) > 1
+            grids.append(cls._made(permute(grid, order) if exchanged else grid, each.device))
+        return tuple(grids)
 
     @classmethod
     def _joined(cls, tensors: Sequence[TensorBase], parts: list[UOp], axis: int) -> Self:

@@ -7,11 +7,12 @@ from typing import Self
 from tinytensor.dtype import dtypes
 from tinytensor.errors import DTypeError, ShapeError
 from tinytensor.ops.attrs import Combine
-from tinytensor.ops.uop import UOp, cast
+from tinytensor.ops.uop import Number, UOp, cast
 from tinytensor.tensor.arithmetic import Arithmetic
 from tinytensor.tensor.axes import broadcast_shapes
 from tinytensor.tensor.base import TensorBase
-from tinytensor.tensor.formulas import mul
+from tinytensor.tensor.formulas import add, mul
+from tinytensor.tensor.host import check_number
 from tinytensor.tensor.movement import Movement
 from tinytensor.tensor.nodes import broadcast, permute, reshape, widen
 from tinytensor.tensor.operands import check_devices
@@ -79,6 +80,50 @@ class LinearAlgebra(Arithmetic, Movement):
         """
         result = self._product("linear", weight.T)
         return result if bias is None else result + bias
+
+    def addmm(
+        self,
+        mat1: TensorBase,
+        mat2: TensorBase,
+        *,
+        beta: Number = 1,
+        alpha: Number = 1,
+    ) -> Self:
+        """Return beta * x + alpha * (mat1 @ mat2), rounded once."""
+        return self._plus_product("addmm", mat1, mat2, beta, alpha, 2)
+
+    def baddbmm(
+        self,
+        batch1: TensorBase,
+        batch2: TensorBase,
+        *,
+        beta: Number = 1,
+        alpha: Number = 1,
+    ) -> Self:
+        """Return beta * x + alpha * (batch1 @ batch2), rounded once."""
+        return self._plus_product("baddbmm", batch1, batch2, beta, alpha, 3)
+
+    def _plus_product(
+        self, who: str, a: TensorBase, b: TensorBase, beta: Number, alpha: Number, ndim: int
+    ) -> Self:
+        check_devices(who, [self, a, b])
+        if self.dtype is not a.dtype:
+            sentence = f"{who}: dtypes differ: {self.dtype.name} and {a.dtype.name}"
+            raise DTypeError(f"{sentence}; they must be equal.")
+        _check_product(who, a, b)
+        if (a.ndim, b.ndim) != (ndim, ndim) or a.shape[:-2] != b.shape[:-2]:
+            required = f"both must have ndim {ndim} and the same batch"
+            raise _mismatch(who, "shapes are not those of this product", a, b, required)
+        sums = product(a.uop, b.uop)
+        scaled = mul(reshape(sums, sums.shape[:-1]), check_number(who, alpha, sums.dtype))
+        if broadcast_shapes(who, [self.shape, scaled.shape]) != scaled.shape:
+            sentence = f"{who}: does not expand to the product: {self.shape} to {scaled.shape}"
+            raise ShapeError(f"{sentence}; aligned at the end, its sizes must be equal or 1.")
+        if beta == 0:
+            return self._wrap(cast(scaled, self.dtype))
+        start = cast(broadcast(self.uop, scaled.shape), sums.dtype)
+        total = add(mul(start, check_number(who, beta, sums.dtype)), scaled)
+        return self._wrap(cast(total, self.dtype))
 
     def _ranked(
         self,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Self
 
 from tinytensor.errors import ShapeError
-from tinytensor.ops.uop import Number
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import (
     Dims,
@@ -17,13 +16,12 @@ from tinytensor.tensor.axes import (
     infer_shape,
 )
 from tinytensor.tensor.base import TensorBase
-from tinytensor.tensor.host import check_number
 
 Sizes = int | Sequence[int]
 
 
 class Movement(TensorBase):
-    """Views and borders."""
+    """Views."""
 
     __slots__ = ()
 
@@ -109,27 +107,3 @@ class Movement(TensorBase):
             range(n - 1, -1, -1) if axis in axes else range(n) for axis, n in enumerate(self.shape)
         ]
         return self._wrap(nodes.take_slices(self.uop, slices))
-
-    def pad(self, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Self:
-        """Return a border of one value around the last axes; negative sizes crop.
-
-        `pad` is (before, after) of the last axis, then of the one before it, and so on.
-        """
-        if mode != "constant":
-            raise ValueError(f"pad: no such mode: {mode!r}; it must be 'constant'.")
-        pairs = list(zip(pad[::2], pad[1::2], strict=False))
-        if len(pad) % 2 or len(pairs) > self.ndim:
-            sentence = f"pad: sizes do not pair with axes: {tuple(pad)} for shape {self.shape}"
-            raise ShapeError(f"{sentence}; there must be two an axis, for at most all axes.")
-        borders = [(0, 0)] * (self.ndim - len(pairs)) + pairs[::-1]
-        kept = []
-        for (before, after), extent in zip(borders, self.shape, strict=True):
-            if before + extent + after < 0 or min(before, 0) + extent + min(after, 0) < 0:
-                sentence = f"pad: crops more than there is: {tuple(pad)} for shape {self.shape}"
-                raise ShapeError(f"{sentence}; an axis must keep 0 elements or more.")
-            kept.append(range(max(-before, 0), extent + min(after, 0)))
-        cropped = nodes.take_slices(self.uop, kept)
-        fill = check_number("pad", 0 if value is None else value, self.dtype)
-        front = tuple([max(before, 0) for before, _ in borders])
-        back = tuple([max(after, 0) for _, after in borders])
-        return self._wrap(nodes.pad(cropped, front, back, fill))

@@ -106,3 +106,22 @@ def pad(x: UOp, before: Shape, after: Shape, value: Number) -> UOp:
     fill = const(x.dtype, value)
     attrs = PadAttrs(before, after)
     return UOp(Op.PAD, x.dtype, (x, fill), attrs)
+
+
+def replace_axis(shape: Shape, axis: int, *extents: int) -> Shape:
+    """Return a shape with one axis replaced by others."""
+    return (*shape[:axis], *extents, *shape[axis + 1 :])
+
+
+def take_part(x: UOp, axis: int, part: range) -> UOp:
+    """Return the elements of x whose index along one axis is in a range."""
+    slices = [range(n) for n in x.shape]
+    slices[axis] = part
+    return take_slices(x, slices)
+
+
+def pad_axis(x: UOp, axis: int, before: int, after: int, value: Number) -> UOp:
+    """Return x with a border of one value at both ends of one axis."""
+    front, back = [0] * len(x.shape), [0] * len(x.shape)
+    front[axis], back[axis] = before, after
+    return pad(x, tuple(front), tuple(back), value)

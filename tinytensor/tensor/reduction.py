@@ -7,13 +7,14 @@ from typing import Generic, NamedTuple, Self, TypeVar, overload
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import DTypeError, IndexOutOfRange
+from tinytensor.grad import with_rules
 from tinytensor.ops.attrs import Combine, ReduceAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.axes import Dims, Shape, check_axes
 from tinytensor.tensor.base import TensorBase
-from tinytensor.tensor.formulas import div, mul, sqrt, sub
-from tinytensor.tensor.nodes import broadcast, reshape, widen
+from tinytensor.tensor.formulas import div, is_equal, mul, sqrt, sub
+from tinytensor.tensor.nodes import broadcast, full_like, iota, reshape, select, widen
 
 T = TypeVar("T")
 
@@ -47,6 +48,29 @@ def variance(x: UOp, axes: Shape, correction: float) -> UOp:
     """Return the mean of squared differences from the mean, in two passes."""
     centered = sub(x, broadcast(average(x, axes), x.shape))
     return average(mul(centered, centered), axes, correction)
+
+
+def root_of_spread(x: UOp) -> UOp:
+    """Return the square root; its gradient at 0 is 0, where nothing spreads."""
+
+    def slope(g: UOp, out: UOp, x: UOp) -> UOp:
+        is_zero = is_equal(out, 0)
+        return select(is_zero, full_like(g, 0), div(g, mul(out, 2)))
+
+    return with_rules(sqrt(x), [x], slope)
+
+
+def element_at(folded: UOp, x: UOp, positions: UOp, axis: int) -> UOp:
+    """Return a fold that is x's element at a position along an axis: its gradient goes there."""
+    extent = x.shape[axis]
+    aligned = tuple([extent if each == axis else 1 for each in range(len(x.shape))])
+
+    def slope(g: UOp, out: UOp, x: UOp) -> UOp:
+        here = broadcast(reshape(iota(extent), aligned), x.shape)
+        is_chosen = is_equal(here, broadcast(positions, x.shape))
+        return select(is_chosen, broadcast(g, x.shape), full_like(x, 0))
+
+    return with_rules(folded, [x], slope)
 
 
 def check_float(who: str, dtype: DType) -> DType:
@@ -147,7 +171,7 @@ class Reduction(TensorBase):
         result = check_float("std", self.dtype)
         axes = check_axes("std", dim, self.ndim)
         spread = variance(widen(at_least_1d(self.uop)), axes, correction)
-        return self._folded(sqrt(spread), axes, keepdim, result)
+        return self._folded(root_of_spread(spread), axes, keepdim, result)
 
     def any(self, dim: Dims = None, keepdim: bool = False) -> Self:
         """Tell whether one element is not 0."""
@@ -191,16 +215,27 @@ class Reduction(TensorBase):
         folded = fold(combine, x, (0,) if flat else axes)
         return self._folded(folded, axes, keepdim, dtypes.int64)
 
+    def _extreme_with_place(
+        self, who: str, combine: Combine, place: Combine, dim: int, keepdim: bool
+    ) -> Extremes[Self]:
+        axes = self._filled_axes(who, dim)
+        x = at_least_1d(self.uop)
+        positions = fold(place, x, axes)
+        values = element_at(fold(combine, x, axes), x, positions, axes[0])
+        return Extremes(
+            self._folded(values, axes, keepdim, self.dtype),
+            self._folded(positions, axes, keepdim, dtypes.int64),
+        )
+
     @overload
     def max(self) -> Self: ...
     @overload
     def max(self, dim: int, keepdim: bool = False) -> Extremes[Self]: ...
     def max(self, dim: int | None = None, keepdim: bool = False) -> Self | Extremes[Self]:
         """Return the greatest element; with dim, the pair (values, indices) along it."""
-        values = self._extreme("max", Combine.MAX, dim, keepdim)
         if dim is None:
-            return values
-        return Extremes(values, self._position("max", Combine.ARGMAX, dim, keepdim))
+            return self._extreme("max", Combine.MAX, dim, keepdim)
+        return self._extreme_with_place("max", Combine.MAX, Combine.ARGMAX, dim, keepdim)
 
     @overload
     def min(self) -> Self: ...
@@ -208,7 +243,6 @@ class Reduction(TensorBase):
     def min(self, dim: int, keepdim: bool = False) -> Extremes[Self]: ...
     def min(self, dim: int | None = None, keepdim: bool = False) -> Self | Extremes[Self]:
         """Return the least element; with dim, the pair (values, indices) along it."""
-        values = self._extreme("min", Combine.MIN, dim, keepdim)
         if dim is None:
-            return values
-        return Extremes(values, self._position("min", Combine.ARGMIN, dim, keepdim))
+            return self._extreme("min", Combine.MIN, dim, keepdim)
+        return self._extreme_with_place("min", Combine.MIN, Combine.ARGMIN, dim, keepdim)

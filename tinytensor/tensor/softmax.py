@@ -7,12 +7,12 @@ from math import inf
 from typing import Self
 
 from tinytensor.dtype import DType
+from tinytensor.grad import cut
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
-from tinytensor.tensor.arithmetic import magnitude
 from tinytensor.tensor.axes import Dims, Shape, check_axes, check_axis
-from tinytensor.tensor.formulas import add, exp, is_equal, log
+from tinytensor.tensor.formulas import add, exp, is_equal, log, magnitude
 from tinytensor.tensor.nodes import apply, broadcast, floating, full, reshape, select, widen
 from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float, fold
 
@@ -22,24 +22,29 @@ def _over_axes(op: Op, x: UOp, folded: UOp) -> UOp:
     return apply(op, x, broadcast(folded, x.shape))
 
 
+def greatest(x: UOp, axes: Shape) -> UOp:
+    """Return the maximum to subtract, which cancels: so its gradient is 0 and is left out."""
+    return cut(fold(Combine.MAX, x, axes))
+
+
 def exponential_shares(x: UOp, axes: Shape) -> UOp:
     """Return exp(x - max) divided by its sum."""
-    powers = exp(_over_axes(Op.SUB, x, fold(Combine.MAX, x, axes)))
+    powers = exp(_over_axes(Op.SUB, x, greatest(x, axes)))
     return _over_axes(Op.DIV, powers, fold(Combine.ADD, powers, axes))
 
 
 def log_shares(x: UOp, axes: Shape) -> UOp:
     """Return (x - max) less the logarithm of the sum of its exponentials."""
-    lowered = _over_axes(Op.SUB, x, fold(Combine.MAX, x, axes))
+    lowered = _over_axes(Op.SUB, x, greatest(x, axes))
     total = fold(Combine.ADD, exp(lowered), axes)
     return _over_axes(Op.SUB, lowered, log(total))
 
 
 def log_total(x: UOp, axes: Shape) -> UOp:
     """Return log(sum(exp(x))); an infinite maximum is not subtracted, as inf - inf is NaN."""
-    greatest = fold(Combine.MAX, x, axes)
-    infinite = is_equal(magnitude(greatest), inf)
-    shift = select(infinite, full(x.dtype, 0, greatest.shape), greatest)
+    most = greatest(x, axes)
+    infinite = is_equal(magnitude(most), inf)
+    shift = select(infinite, full(x.dtype, 0, most.shape), most)
     total = fold(Combine.ADD, exp(_over_axes(Op.SUB, x, shift)), axes)
     return add(log(total), shift)
 

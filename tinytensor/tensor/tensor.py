@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from tinytensor.tensor.autograd import Autograd
+from tinytensor.tensor.blending import Blending
+from tinytensor.tensor.borders import Borders
 from tinytensor.tensor.casting import Casting
 from tinytensor.tensor.creation import Creation
 from tinytensor.tensor.display import Display
-from tinytensor.tensor.elementwise import Elementwise
+from tinytensor.tensor.gathering import Gathering
 from tinytensor.tensor.indexing import Indexing
 from tinytensor.tensor.joining import Joining
-from tinytensor.tensor.linalg import LinearAlgebra
+from tinytensor.tensor.logic import Logic
+from tinytensor.tensor.products import Products
+from tinytensor.tensor.random import Random
 from tinytensor.tensor.softmax import Softmax
+from tinytensor.tensor.statistics import Statistics
+from tinytensor.tensor.transcendental import Transcendental
 
 
 class Tensor(
     Creation,
     Casting,
-    Elementwise,
-    LinearAlgebra,
+    Transcendental,
+    Blending,
+    Logic,
     Softmax,
     Indexing,
+    Gathering,
     Joining,
+    Borders,
+    Products,
+    Statistics,
+    Random,
     Display,
+    Autograd,
 ):
     """A lazy array with PyTorch's names: nothing is computed until a value is needed.
 

@@ -1,0 +1,1 @@
+"""Linear algebra beyond the products that Tensor has itself."""

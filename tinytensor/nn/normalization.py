@@ -1,0 +1,142 @@
+"""Turns elements into ones of mean 0 and variance 1, over the axes that each layer folds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tinytensor.errors import ShapeError
+from tinytensor.nn.rounding import check_float, widened
+from tinytensor.tensor.base import Cell
+from tinytensor.tensor.tensor import Tensor
+
+
+def scale_and_shift(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Return x * weight + bias, without those that are None."""
+    if weight is not None:
+        x = x * widened(weight)
+    return x if bias is None else x + widened(bias)
+
+
+def standardize(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
+    """Return (x - mean) / sqrt(var + eps) over axes; var is over n."""
+    spread = x.var(axes, correction=0, keepdim=True)
+    return (x - x.mean(axes, keepdim=True)) * (spread + eps).rsqrt()
+
+
+def last_axes(who: str, x: Tensor, normalized_shape: Sequence[int]) -> list[int]:
+    """Return the axes, counted from the end, that have the given shape.
+
+    Raises: ShapeError.
+    """
+    shape = tuple(normalized_shape)
+    if not shape or x.shape[-len(shape) :] != shape:
+        sentence = f"{who}: the last axes are not those to fold: {x.shape} and {shape}"
+        raise ShapeError(f"{sentence}; the shape must end with all of normalized_shape.")
+    return list(range(-len(shape), 0))
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Standardize over the last axes, then scale and shift; halves compute in float32."""
+    dtype = check_float("layer_norm", input)
+    axes = last_axes("layer_norm", input, normalized_shape)
+    normal = standardize(widened(input), axes, eps)
+    return scale_and_shift(normal, weight, bias).to(dtype)
+
+
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """Divide by sqrt(mean(x * x) + eps) over the last axes; eps is the dtype's own unless given."""
+    dtype = check_float("rms_norm", input)
+    axes = last_axes("rms_norm", input, normalized_shape)
+    x = widened(input)
+    least = x.dtype.epsilon if eps is None else eps
+    normal = x * (x.square().mean(axes, keepdim=True) + least).rsqrt()
+    return scale_and_shift(normal, weight, None).to(dtype)
+
+
+def along_channels(parameter: Tensor, ndim: int) -> Tensor:
+    """Return one value a channel in a shape that expands over a tensor of (n, channels, ..)."""
+    return parameter.reshape(-1, *[1] * (ndim - 2))
+
+
+def change_channels(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Scale and shift each channel."""
+    if weight is not None:
+        x = x * along_channels(widened(weight), x.ndim)
+    return x if bias is None else x + along_channels(widened(bias), x.ndim)
+
+
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Standardize over groups of channels, then scale and shift each channel."""
+    dtype = check_float("group_norm", input)
+    if input.ndim < 2 or num_groups < 1 or input.shape[1] % num_groups:
+        sentence = f"group_norm: channels do not form groups: {input.shape} in {num_groups}"
+        raise ShapeError(f"{sentence}; shape[1] must be a multiple of the number of groups.")
+    count = math.prod(input.shape[1:]) // num_groups
+    groups = widened(input).reshape(input.shape[0], num_groups, count)
+    normal = standardize(groups, (2,), eps).reshape(input.shape)
+    return change_channels(normal, weight, bias).to(dtype)
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Standardize each channel, then scale and shift it.
+
+    In training the mean and variance are those of the batch, and the running ones move towards
+    them by `momentum`; else they are the running ones.
+    """
+    dtype = check_float("batch_norm", input)
+    x = widened(input)
+    axes = [axis for axis in range(input.ndim) if axis != 1]
+    if training:
+        count = input.numel() // max(input.shape[1], 1)
+        if count < 2:
+            sentence = f"batch_norm: one value a channel has no variance: shape {input.shape}"
+            raise ShapeError(f"{sentence}; training needs 2 or more.")
+        normal = standardize(x, axes, eps)
+        move_towards(running_mean, x.mean(axes), momentum)
+        move_towards(running_var, x.var(axes), momentum)
+    elif running_mean is None or running_var is None:
+        raise ValueError("batch_norm: no running statistics: None; they must be given to evaluate.")
+    else:
+        factor = (widened(running_var) + eps).rsqrt()
+        centered = x - along_channels(widened(running_mean), x.ndim)
+        normal = centered * along_channels(factor, x.ndim)
+    return change_channels(normal, weight, bias).to(dtype)
+
+
+def move_towards(running: Tensor | None, current: Tensor, momentum: float) -> None:
+    """Replace a running statistic's value; who read it before keeps the one it read."""
+    if running is not None:
+        moved = running * (1 - momentum) + current * momentum
+        running.cell = Cell(moved.detach().to(running.dtype).uop)
+
+
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """Divide by the p-norm along an axis, which counts as eps or more."""
+    return input / input.norm(p, dim, keepdim=True).clamp(min=eps)

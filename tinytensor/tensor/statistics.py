@@ -1,0 +1,172 @@
+"""Turns norms, counts and running sums into folds."""
+
+from __future__ import annotations
+
+import math
+from typing import Generic, NamedTuple, Self, TypeVar
+
+from tinytensor.dtype import DType, dtypes
+from tinytensor.errors import ShapeError
+from tinytensor.ops.attrs import Combine
+from tinytensor.ops.uop import UOp, cast
+from tinytensor.tensor import nodes, precise
+from tinytensor.tensor.axes import Dims, Shape, check_axes, check_axis
+from tinytensor.tensor.formulas import add, is_at_most, is_unequal, magnitude, mul
+from tinytensor.tensor.nodes import full_like, select, widen
+from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float, fold, root_of_spread
+
+T = TypeVar("T")
+BLOCK = 64  # a running fold reads so many elements for each of its own
+
+
+class Bounds(NamedTuple, Generic[T]):
+    """The least and the greatest element."""
+
+    min: T
+    max: T
+
+
+def powers_of(x: UOp, exponent: float) -> UOp:
+    """Return x ** exponent, computed in float64, in x's dtype."""
+    wide = cast(x, dtypes.float64)
+    return cast(precise.power(wide, full_like(wide, exponent)), x.dtype)
+
+
+def norm_of(x: UOp, p: float, axes: Shape) -> UOp:
+    """Return the p-norm over axes, which stay with extent 1."""
+    size = magnitude(x)
+    if math.isinf(p):
+        return fold(Combine.MAX if p > 0 else Combine.MIN, size, axes)
+    if p == 0:
+        return fold(Combine.ADD, cast(is_unequal(x, 0), x.dtype), axes)
+    if p == 1:
+        return fold(Combine.ADD, size, axes)
+    if p == 2:
+        return root_of_spread(fold(Combine.ADD, mul(x, x), axes))
+    return powers_of(fold(Combine.ADD, powers_of(size, p), axes), 1 / p)
+
+
+def running(combine: Combine, x: UOp) -> UOp:
+    """Return the fold of x's elements up to each one along the last axis, at least one of them.
+
+    Each element of a block folds those before it; the blocks' totals run themselves, and enter
+    every element of the next block.
+    Cost: 64 reads an element; memory for the result alone, and for the totals.
+    """
+    last = len(x.shape) - 1
+    extent = x.shape[last]
+    if extent <= BLOCK:
+        return folded_triangle(combine, x)
+    identity = 0 if combine is Combine.ADD else 1
+    count = -(-extent // BLOCK)
+    padded = nodes.pad_axis(x, last, 0, count * BLOCK - extent, identity)
+    split = nodes.reshape(padded, nodes.replace_axis(x.shape, last, count, BLOCK))
+    blocks = folded_triangle(combine, split)
+    ends = nodes.take_part(blocks, last + 1, range(BLOCK - 1, BLOCK))
+    totals = nodes.reshape(ends, ends.shape[:-1])
+    ran = running(combine, nodes.take_part(totals, last, range(count - 1)))
+    starts = nodes.pad_axis(ran, last, 1, 0, identity)
+    spread = nodes.broadcast(nodes.reshape(starts, ends.shape), blocks.shape)
+    fold_two = add if combine is Combine.ADD else mul
+    flat = nodes.reshape(fold_two(blocks, spread), padded.shape)
+    return nodes.take_part(flat, last, range(extent))
+
+
+def folded_triangle(combine: Combine, x: UOp) -> UOp:
+    """Return the fold of the elements up to each one along the last axis, by reading them all."""
+    last = len(x.shape) - 1
+    extent = x.shape[last]
+    shape = (*x.shape, extent)
+    single = nodes.replace_axis(x.shape, last, 1, extent)
+    rows = nodes.broadcast(nodes.reshape(x, single), shape)
+    column = nodes.broadcast(nodes.iota(extent), shape)
+    row = nodes.broadcast(nodes.reshape(nodes.iota(extent), (extent, 1)), shape)
+    identity = full_like(rows, 0 if combine is Combine.ADD else 1)
+    kept = select(is_at_most(column, row), rows, identity)
+    return nodes.reshape(fold(combine, kept, (last + 1,)), x.shape)
+
+
+class Statistics(Reduction):
+    """Norms, counts and running sums."""
+
+    __slots__ = ()
+
+    def norm(
+        self,
+        p: float | str | None = "fro",
+        dim: Dims = None,
+        keepdim: bool = False,
+        dtype: DType | None = None,
+    ) -> Self:
+        """Return the p-norm of the elements as one vector; 'fro' and None are the 2-norm."""
+        if isinstance(p, str) and p != "fro":
+            raise ValueError(f"norm: no such norm: {p!r}; it must be a number or 'fro'.")
+        order = float(p) if isinstance(p, (int, float)) else 2.0
+        check_float("norm", self.dtype)
+        result = check_float("norm", dtype or self.dtype)
+        axes = check_axes("norm", dim, self.ndim)
+        extents = [self.shape[axis] for axis in axes if self.shape]
+        if math.isinf(order) and 0 in extents:
+            sentence = f"norm: nothing to choose from: axes {axes} of shape {self.shape}"
+            raise ShapeError(f"{sentence}; they must hold 1 element or more.")
+        x = widen(cast(at_least_1d(self.uop), result))
+        return self._folded(norm_of(x, order, axes), axes, keepdim, result)
+
+    def count_nonzero(self, dim: Dims = None) -> Self:
+        """Return how many elements are not 0, as int64."""
+        return self._wrap(is_unequal(self.uop, 0)).sum(dim)
+
+    def nansum(
+        self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
+    ) -> Self:
+        """Return the sum of the elements that are not NaN."""
+        x = self.uop
+        kept = select(is_unequal(x, x), full_like(x, 0), x) if x.dtype.is_float else x
+        return self._wrap(kept).sum(dim, keepdim, dtype=dtype)
+
+    def var_mean(
+        self,
+        dim: Dims = None,
+        *,
+        correction: float = 1,
+        keepdim: bool = False,
+    ) -> tuple[Self, Self]:
+        """Return var and mean."""
+        spread = self.var(dim, correction=correction, keepdim=keepdim)
+        return spread, self.mean(dim, keepdim)
+
+    def std_mean(
+        self,
+        dim: Dims = None,
+        *,
+        correction: float = 1,
+        keepdim: bool = False,
+    ) -> tuple[Self, Self]:
+        """Return std and mean."""
+        spread = self.std(dim, correction=correction, keepdim=keepdim)
+        return spread, self.mean(dim, keepdim)
+
+    def aminmax(self, *, dim: int | None = None, keepdim: bool = False) -> Bounds[Self]:
+        """Return amin and amax, of all elements or along an axis."""
+        return Bounds(self.amin(dim, keepdim), self.amax(dim, keepdim))
+
+    def cumsum(self, dim: int, *, dtype: DType | None = None) -> Self:
+        """Return the sum of the elements up to each one along an axis; of integers in int64."""
+        return self._running("cumsum", Combine.ADD, dim, dtype)
+
+    def cumprod(self, dim: int, *, dtype: DType | None = None) -> Self:
+        """Return the product of the elements up to each one along an axis; of integers in int64."""
+        return self._running("cumprod", Combine.MUL, dim, dtype)
+
+    def _running(self, who: str, combine: Combine, dim: int, dtype: DType | None) -> Self:
+        axis = check_axis(who, dim, self.ndim)
+        result = dtype or (self.dtype if self.dtype.is_float else dtypes.int64)
+        x = cast(self.uop, result)
+        if self.ndim == 0 or 0 in self.shape:
+            return self._wrap(x)
+        wide = widen(x) if result.is_float else x
+        last = self.ndim - 1
+        order = list(range(self.ndim))
+        order[axis], order[last] = last, axis
+        moved = running(combine, nodes.permute(wide, tuple(order)))
+        return self._wrap(cast(nodes.permute(moved, tuple(order)), result))
