@@ -27,11 +27,11 @@ from tinytensor.ops.uop import UOp, const, make_range, walk
 from tinytensor.target import Target
 
 # One 16-byte vector a thread: copy 2^28 fp32 takes 502 us, with 4 vectors 526, with 8 bytes a
-# thread 548 (H200).
+# thread 548 (hand-written prototypes, H200, 2026-11-29; the kernel of this plan: 507).
 THREADS = 256
 # What computes more than it moves wants several vectors a thread, rows if it can: what the columns
 # share is then loaded once. gelu(x * a + b) * c of bf16 with 29 instructions an element takes
-# 142 us with one vector, 130 us with 4 (H200).
+# 142 us with one vector, 130 us with 4 (hand-written prototypes, H200, 2026-11-29).
 VECTORS_OF_HEAVY = 4
 HEAVY = 5.0  # instructions a byte; memory is as slow as 6
 LEAST_BLOCKS = 2  # of each multiprocessor, so that many warps still take turns

@@ -30,7 +30,8 @@ class RowCase:
     threads: int
 
 
-# One to four vectors a thread; measured on rows of 128 to 8192 elements (H200). 1024 threads lose.
+# One to four vectors a thread, from rows of 128 to 8192 elements; 1024 threads lose (hand-written
+# prototypes, H200, 2026-11-29).
 ROW_CASES = (
     RowCase(128, 32, 128),
     RowCase(256, 64, 128),
@@ -38,7 +39,8 @@ ROW_CASES = (
     RowCase(1024, 256, 256),
 )
 LONG_ROW = RowCase(0, 512, 512)
-# Columns: 32 x 8 threads, 63.6 us for 8192^2 fp32 against 68..77 for 1 x 256 (H200).
+# Columns: 32 x 8 threads, 63.6 us for 8192^2 fp32 against 68..77 for 1 x 256 (hand-written
+# prototypes, H200, 2026-11-29).
 COLUMN_THREADS = 256
 COLUMN_MEMBERS = 8
 # Blocks for each multiprocessor when few results are cut into chunks: sums 237.6 us for 2^28 fp32.

@@ -17,7 +17,7 @@ def find_positions_by_value(kernel: Kernel) -> Kernel:
     """Replace each argmax by two plain folds over the same elements, the second over equal ones.
 
     A gain where elements stay in registers between the two: 61 us against 69 us with pairs of value
-    and position, for rows of 8192 fp32 (H200).
+    and position, for rows of 8192 fp32 (hand-written prototypes, H200, 2026-11-29).
     """
     nodes = walk((kernel.sink,))
     numbers = [node.attrs.number for node in nodes if node.op is Op.RANGE]

@@ -125,7 +125,7 @@ class FmaTiling:
         return max(products, fragments / SHARED_RATE)
 
 
-# Measured on H200, NVRTC 13.0, in us: 4096^3 of bfloat16 386 wide (0.46 of cuBLAS), 477 square;
+# On H200, NVRTC 13.0, 2026-11-29, in us: 4096^3 of bfloat16 386 wide (0.46 of cuBLAS), 477 square;
 # 2048^3 52 wide, 58 tall, 62 square; 1024 x 1024 x 768 of float16 8.7 tall (0.65), 9.4 small;
 # 128 x 4096 x 4096 26 small (0.53), 30 tall; 16 x 4096 x 4096 18 flat (0.77), 21 small.
 MMA_TILINGS = (
@@ -142,8 +142,8 @@ MMA_TILINGS_THROUGH_REGISTERS = (
     MmaTiling("small through registers", 64, 64, 32, 2, 2, stages=2),
     MmaTiling("flat through registers", 32, 64, 32, 1, 4, stages=2),
 )
-# Measured on H200, NVRTC 13.0, in us: 4096^3 of float32 3226 square (0.85 of cuBLAS; 8 x 16 sums a
-# thread 3414), 3903 medium; 1024^3 71 medium (0.83), 84 small, 109 square.
+# On H200, NVRTC 13.0, 2026-11-29, in us: 4096^3 of float32 2990 square (0.91 of cuBLAS; 8 x 16 sums
+# a thread 3302), 3802 medium; 1024^3 70 medium (0.85), 84 small, 103 square.
 FMA_TILINGS = (
     FmaTiling("square", 128, 128, 16, 8, 8, stages=3),
     FmaTiling("medium", 64, 64, 16, 8, 4, stages=3),
