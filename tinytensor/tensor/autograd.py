@@ -20,6 +20,7 @@ from tinytensor.ops.attrs import DeviceAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.base import OWNERS, TensorBase
+from tinytensor.tensor.companions import accompany
 from tinytensor.tensor.custom_function import Function, FunctionContext
 from tinytensor.tensor.grad_mode import enable_grad
 from tinytensor.tensor.nodes import full_like
@@ -100,6 +101,8 @@ class Autograd(TensorBase):
         [2.0, 4.0]
         """
         upstream = _upstream_of("backward", self, gradient)
+        if gradient is None:
+            accompany(self)
         if inputs is None:
             serials = dict.fromkeys(map(serial_of_leaf, origins_below([self.uop])))
             owners = [OWNERS[serial] for serial in serials if serial in OWNERS]
