@@ -15,7 +15,7 @@ from tinytensor import Tensor, manual_seed, nn, no_grad, optim
 from tinytensor.lazy import lazy_import
 from tinytensor.nn.functional import cross_entropy
 
-EPOCHS = 20
+EPOCHS = 12
 BATCH = 64
 WANTED = 0.98
 WIDTH = 30  # characters of the bar
