@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from tinytensor.dtype import DType, dtypes
@@ -37,6 +37,7 @@ from tinytensor.tensor.nodes import (
     iota,
     pad,
     permute,
+    put_slices,
     reshape,
     select,
     take_slices,
@@ -49,6 +50,7 @@ CallRule = Callable[[Sequence[UOp], Gradients], Gradients]
 # (upstream gradient, result, *operands) -> one operand's gradient
 Rule = Callable[..., UOp]
 Key = UOp | DetachAttrs
+Ends = Set[UOp]
 
 _SERIALS: Iterator[int] = itertools.count(1)
 
@@ -121,6 +123,11 @@ def make_place(value: UOp) -> UOp:
     return _results_of(call)[0]
 
 
+def set_apart(value: UOp) -> UOp:
+    """Return a node with that value which equals no other one, and where gradients end."""
+    return _results_of(Call((), lambda results, upstreams: (), (value,)))[0]
+
+
 def with_rules(value: UOp, operands: Sequence[UOp], *rules: Rule) -> UOp:
     """Return a node with a function's value whose gradients follow rules, one for each operand.
 
@@ -165,9 +172,9 @@ def is_origin(node: UOp) -> bool:
     return serial_of_leaf(node) != 0
 
 
-def origins_below(roots: Iterable[UOp]) -> list[UOp]:
-    """Return the leaves and places that some root depends on."""
-    return [node for node in _walk(roots) if is_origin(node)]
+def origins_below(roots: Iterable[UOp], ends: Ends = frozenset()) -> list[UOp]:
+    """Return the leaves and places that some root depends on, and none below the ends."""
+    return [node for node in _walk(roots, ends) if is_origin(node)]
 
 
 def _sources(node: UOp) -> Sequence[UOp]:
@@ -193,7 +200,7 @@ def _differentiable_places(node: UOp) -> list[int]:
     ]
 
 
-def _walk(roots: Iterable[UOp]) -> list[UOp]:
+def _walk(roots: Iterable[UOp], ends: Ends) -> list[UOp]:
     """Return every node that gradients of the roots may reach, sources before users."""
     order: dict[UOp, None] = {}
     seen: set[UOp] = set()
@@ -205,24 +212,31 @@ def _walk(roots: Iterable[UOp]) -> list[UOp]:
             order.setdefault(node)
             continue
         seen.add(node)
-        stack.extend([each for each in _sources(node) if each not in seen])
+        if node not in ends:
+            stack.extend([each for each in _sources(node) if each not in seen])
     return list(order)
 
 
 # The gradient of a graph.
 def gradients(
-    roots: Sequence[UOp], upstreams: Sequence[UOp], targets: Sequence[UOp]
+    roots: Sequence[UOp],
+    upstreams: Sequence[UOp],
+    targets: Sequence[UOp],
+    ends: Ends = frozenset(),
 ) -> list[UOp | None]:
     """Return, for each target, the sum over all paths from the roots; None where none leads there.
+
+    No path goes on below one of the ends.
 
     Shapes: each upstream gradient is like its root, each result like its target.
     Cost: linear in the graph between the roots and the leaves.
     """
-    order = _walk(roots)
-    found = _Accumulator(order, targets)
+    order = _walk(roots, ends)
+    inner = [node for node in order if node not in ends]
+    found = _Accumulator(inner, targets)
     for root, upstream in zip(roots, upstreams, strict=True):
         found.add(root, upstream)
-    for node in reversed(order):
+    for node in reversed(inner):
         found.pass_on(node)
     return [found.sums.get(_key_of(target)) for target in targets]
 
@@ -365,21 +379,7 @@ def _of_padded(g: UOp, out: UOp, x: UOp, fill: UOp) -> UOp:
 
 
 def _of_sliced(g: UOp, out: UOp, x: UOp) -> UOp:
-    """Put each element back where it was read, with zeros between and around."""
-    if 0 in out.shape:
-        return full_like(x, 0)
-    attrs = out.attrs
-    steps = [abs(step) for step in attrs.step]
-    spans = [step * (extent - 1) + 1 for step, extent in zip(steps, out.shape, strict=True)]
-    downward = [step < 0 for step in attrs.step]
-    ways = zip(out.shape, downward, strict=True)
-    ascending = take_slices(g, [range(n)[::-1] if is_down else range(n) for n, is_down in ways])
-    firsts = [
-        begin - (span - 1) * is_down
-        for begin, span, is_down in zip(attrs.begin, spans, downward, strict=True)
-    ]
-    afters = [n - i - span for n, i, span in zip(x.shape, firsts, spans, strict=True)]
-    return pad(_spread(ascending, steps), tuple(firsts), tuple(afters), 0)
+    return put_slices(g, out.attrs, x.shape)
 
 
 def _of_gathered(g: UOp, out: UOp, x: UOp, *indices: UOp) -> UOp:
@@ -403,18 +403,6 @@ def _of_gathered(g: UOp, out: UOp, x: UOp, *indices: UOp) -> UOp:
     summed = fold_sum(kept, axes)
     order = [ndim + axes.index(axis) if axis in axes else axis for axis in range(ndim)]
     return reshape(permute(summed, (*order, *axes)), x.shape)
-
-
-def _spread(x: UOp, steps: Sequence[int]) -> UOp:
-    """Return x with step - 1 zeros between neighbors along each axis."""
-    if all(step == 1 for step in steps):
-        return x
-    single = [n for extent in x.shape for n in (extent, 1)]
-    zeros = [n for step in steps for n in (0, step - 1)]
-    padded = pad(reshape(x, tuple(single)), (0,) * len(zeros), tuple(zeros), 0)
-    extents = [extent * step for extent, step in zip(x.shape, steps, strict=True)]
-    spans = [range(n - step + 1) for n, step in zip(extents, steps, strict=True)]
-    return take_slices(reshape(padded, tuple(extents)), spans)
 
 
 def device_of(root: UOp) -> str | None:

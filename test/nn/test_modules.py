@@ -1,5 +1,7 @@
 """Modules know what they are made of, under PyTorch's names, and layers compute what they say."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -103,6 +105,32 @@ def test_what_is_computed_from_a_parameter_is_a_tensor():
     ] * 3
     assert type(parameter.grad) is Tensor
     assert parameter.grad.tolist() == [2.0, 2.0]
+
+
+def test_parameters_and_states_share_memory():
+    x = Tensor([1.0, 2.0])
+    layer = nn.Module()
+    layer.x = nn.Parameter(x)
+
+    x.fill_(3)
+    layer.state_dict()["x"][0] = 4
+
+    assert layer.x.tolist() == x.tolist() == [4.0, 3.0]
+    assert layer.x.is_leaf
+    assert not x.requires_grad
+
+
+def test_a_copy_of_a_module_is_trained_apart():
+    block = Block(tied=True)
+    copied = copy.deepcopy(block)
+
+    (copied.scale * 2).sum().backward()
+    nn.init.zeros_(copied.first.weight)
+
+    assert copied.second is copied.first
+    assert isinstance(copied.scale, nn.Parameter)
+    assert (block.scale.grad, copied.scale.grad.tolist()) == (None, [2.0, 2.0, 2.0])
+    assert block.first.weight.tolist() != copied.first.weight.tolist()
 
 
 def test_inner_modules_are_found_by_name():
@@ -330,6 +358,15 @@ def test_dropout_acts_in_training_alone():
     # 250 holes are expected; the chance of a deviation of 6 sigma is below 1e-8.
     assert abs((values == 0).sum() - 250) < 6 * np.sqrt(1000 * 0.25 * 0.75)
     assert layer.eval()(x) is x
+
+
+def test_a_function_in_place_changes_its_input():
+    x = Tensor([-1.0, 2.0])
+
+    result = nn.Sequential(nn.ReLU(inplace=True), nn.Dropout(0.0, inplace=True))(x)
+
+    assert result is x
+    assert x.tolist() == [0.0, 2.0]
 
 
 def test_shapes_are_flattened_and_left():

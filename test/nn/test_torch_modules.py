@@ -72,6 +72,8 @@ LAYERS = [
     (lambda m: m.LeakyReLU(0.2), (3, 4)),
     (lambda m: m.ELU(0.5), (3, 4)),
     (lambda m: m.CELU(alpha=0.5), (3, 4)),
+    (lambda m: m.Sequential(m.Linear(4, 4), m.LeakyReLU(0.2, inplace=True)), (3, 4)),
+    (lambda m: m.Sequential(m.Linear(4, 4), m.ReLU(True), m.Dropout(0.0, True)), (3, 4)),
     (lambda m: m.Hardtanh(-0.5, 0.7), (3, 4)),
     (lambda m: m.Softplus(2.0, 1.0), (3, 4)),
     *[(lambda m, name=name: getattr(m, name)(), (3, 4)) for name in PLAIN],

@@ -62,7 +62,7 @@ def save_file(
 
 
 def _stored(tensor: Tensor) -> np.ndarray:
-    leaf = tensor.realize().cell.leaf
+    leaf = tensor.realize()._own_cell().leaf
     assert leaf is not None, "realize fills every cell"
     return to_host(leaf)
 

@@ -40,7 +40,7 @@ def clip_grad_norm_(
         factor = (max_norm / (total + LEAST_NORM)).clamp(max=1.0)
         for owner in owners:
             if owner.grad is not None:
-                owner.grad = (owner.grad * factor).to(owner.dtype)
+                owner.grad.mul_(factor)
     return total
 
 
@@ -49,4 +49,4 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
     with no_grad():
         for owner in gradients_of(parameters):
             if owner.grad is not None:
-                owner.grad = owner.grad.clamp(-clip_value, clip_value)
+                owner.grad.clamp_(-clip_value, clip_value)

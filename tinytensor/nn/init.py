@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-from tinytensor.dtype import dtypes
 from tinytensor.errors import ShapeError
-from tinytensor.nn.parameter import write
 from tinytensor.ops.uop import Number
 from tinytensor.tensor.generator import Generator
+from tinytensor.tensor.grad_mode import no_grad
 from tinytensor.tensor.tensor import Tensor
 
 GAINS = {
@@ -19,27 +18,26 @@ GAINS = {
 }
 
 
+@no_grad
 def uniform_(
     tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
     """Fill a tensor with numbers spread evenly over [a, b)."""
-    wide = dtypes.float64 if tensor.dtype is dtypes.float64 else dtypes.float32
-    numbers = tensor.rand_like(dtype=wide, generator=generator)
-    return write(tensor, numbers * (b - a) + a)
+    return tensor.uniform_(a, b, generator=generator)
 
 
+@no_grad
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
     """Fill a tensor with normal numbers."""
-    wide = dtypes.float64 if tensor.dtype is dtypes.float64 else dtypes.float32
-    numbers = tensor.randn_like(dtype=wide, generator=generator)
-    return write(tensor, numbers * std + mean)
+    return tensor.normal_(mean, std, generator=generator)
 
 
+@no_grad
 def constant_(tensor: Tensor, val: Number) -> Tensor:
     """Fill a tensor with one number."""
-    return write(tensor, tensor.full_like(val))
+    return tensor.fill_(val)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
@@ -52,6 +50,7 @@ def ones_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 1)
 
 
+@no_grad
 def eye_(tensor: Tensor) -> Tensor:
     """Make a matrix the identity.
 
@@ -59,7 +58,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """
     if tensor.ndim != 2:
         raise ShapeError(f"eye_: no matrix: shape {tensor.shape}; ndim must be 2.")
-    return write(tensor, Tensor.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+    return tensor.copy_(Tensor.eye(*tensor.shape, device=tensor.device))
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:

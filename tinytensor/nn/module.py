@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import DTypeError
-from tinytensor.nn.parameter import Parameter, clear_gradients, exchange, write
+from tinytensor.nn.parameter import Parameter, clear_gradients, exchange
 from tinytensor.tensor.casting import target_of
 from tinytensor.tensor.grad_mode import no_grad
 from tinytensor.tensor.tensor import Tensor
@@ -239,7 +239,7 @@ class Module:
         prefix: str = "",
         keep_vars: bool = False,
     ) -> dict[str, Tensor]:
-        """Return all parameters and persistent buffers by name, without their gradients."""
+        """Return all parameters and persistent buffers by name: their memory, without gradients."""
         state = {} if destination is None else destination
         for path, module in self.named_modules(remove_duplicate=False):
             held: dict[str, Tensor | None] = {**module._parameters, **module._buffers}
@@ -270,11 +270,12 @@ class Module:
             sentence = f"load_state_dict: not the state of this {type(self).__name__}"
             required = "names and shapes must be equal"
             raise RuntimeError(f"{sentence}: {', '.join(faults)}; {required}.")
-        for name in shared:
-            if assign:
-                self._assign(name, own[name], state_dict[name])
-            else:
-                write(own[name], state_dict[name])
+        with no_grad():
+            for name in shared:
+                if assign:
+                    self._assign(name, own[name], state_dict[name])
+                else:
+                    own[name].copy_(state_dict[name])
         return IncompatibleKeys(missing, unexpected)
 
     def _assign(self, name: str, known: Tensor, given: Tensor) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from tinytensor.errors import ShapeError
 from tinytensor.nn.rounding import check_float, widened
-from tinytensor.tensor.base import Cell
 from tinytensor.tensor.companions import accompany, is_companion
 from tinytensor.tensor.tensor import Tensor
 
@@ -137,7 +136,7 @@ def move_towards(running: Tensor | None, current: Tensor, momentum: float | Tens
         if is_companion(running):  # of a step that was not made: each graph ends with its batch
             running.realize()
         moved = running * (1 - momentum) + current * momentum
-        running.cell = Cell(moved.detach().to(running.dtype).uop)
+        running.detach().copy_(moved.detach())
         accompany(running)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from tinytensor.nn.parameter import write
 from tinytensor.optim.optimizer import Group, Optimizer, Parameters, State, wide, zeros_in_memory
 from tinytensor.tensor.tensor import Tensor
 
@@ -64,11 +63,11 @@ class Adam(Optimizer):
         mean = mean + (gradient - mean) * (1 - first)
         squares = self._held(parameter, state, "exp_avg_sq")
         squares = squares * second + gradient * gradient * (1 - second)
-        write(state["exp_avg"], mean)
-        write(state["exp_avg_sq"], squares)
+        state["exp_avg"].copy_(mean)
+        state["exp_avg_sq"].copy_(squares)
         if group["amsgrad"]:
             squares = self._held(parameter, state, "max_exp_avg_sq").maximum(squares)
-            write(state["max_exp_avg_sq"], squares)
+            state["max_exp_avg_sq"].copy_(squares)
         scaled: Tensor = mean / (squares.sqrt() / correction + group["eps"])
         return known - scaled * rate_now
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytensor.nn.parameter import clear_gradients, write
+from tinytensor.nn.parameter import clear_gradients
 from tinytensor.realize import from_host
 from tinytensor.tensor.companions import take_companions
 from tinytensor.tensor.grad_mode import enable_grad, no_grad
@@ -56,7 +56,7 @@ class Optimizer:
         self._numbers: dict[object, list[Tensor]] = {}
 
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
-        """Return what a parameter becomes; change its state by `write`."""
+        """Return what a parameter becomes; write to its state."""
         raise NotImplementedError(f"update: {type(self).__name__} has none; it must define it.")
 
     def add_param_group(self, param_group: Group) -> None:
@@ -127,7 +127,7 @@ class Optimizer:
                 gradient = wide(parameter.grad)
                 signed = -gradient if group["maximize"] else gradient
                 state = self.state.setdefault(parameter, {})
-                write(parameter, self.update(parameter, signed, state, group))
+                parameter.copy_(self.update(parameter, signed, state, group))
                 changed.append(parameter)
         return changed
 

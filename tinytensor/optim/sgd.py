@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tinytensor.nn.parameter import write
 from tinytensor.optim.optimizer import Group, Optimizer, Parameters, State, wide, zeros_in_memory
 from tinytensor.tensor.tensor import Tensor
 
@@ -64,6 +63,6 @@ class SGD(Optimizer):
                 moved = wide(state["momentum_buffer"]) * momentum + gradient * share
             else:
                 state["momentum_buffer"] = zeros_in_memory(parameter)
-            write(state["momentum_buffer"], moved)
+            state["momentum_buffer"].copy_(moved)
             gradient = gradient + moved * momentum if group["nesterov"] else moved
         return known - gradient * lr

@@ -10,6 +10,7 @@ from tinytensor.tensor.creation import Creation
 from tinytensor.tensor.display import Display
 from tinytensor.tensor.gathering import Gathering
 from tinytensor.tensor.indexing import Indexing
+from tinytensor.tensor.inplace import Inplace
 from tinytensor.tensor.joining import Joining
 from tinytensor.tensor.logic import Logic
 from tinytensor.tensor.products import Products
@@ -33,6 +34,7 @@ class Tensor(
     Products,
     Statistics,
     Random,
+    Inplace,
     Display,
     Autograd,
 ):

@@ -16,12 +16,14 @@ REQUIRED = inspect.Parameter.empty  # an axis has no default: PyTorch warns of t
 class Activation(Module):
     """A module that applies a function to all elements, or along one axis.
 
+    With `inplace`, which some take, the input holds the result, too.
     Shapes: any, also the result's.
     DTypes: a float dtype, also the result's; halves compute in float32 and round once.
     """
 
     function: ClassVar[Callable[..., Tensor]]
     options: ClassVar[inspect.Signature]
+    inplace = False
 
     def __init__(self, *args: Argument, **options: Argument) -> None:
         super().__init__()
@@ -31,14 +33,17 @@ class Activation(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the function of the input."""
-        return type(self).function(input, **self._given())
+        result = type(self).function(input, **self._given())
+        return input.copy_(result) if self.inplace else result
 
     def _given(self) -> dict[str, Argument]:
-        return {name: getattr(self, name) for name in self.options.parameters}
+        names = [name for name in self.options.parameters if name != "inplace"]
+        return {name: getattr(self, name) for name in names}
 
     def extra_repr(self) -> str:
         """Return the options."""
-        return ", ".join(f"{name}={value!r}" for name, value in self._given().items())
+        shown = {**self._given(), **({"inplace": True} if self.inplace else {})}
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
 
 def make_activation(
@@ -58,20 +63,24 @@ def make_activation(
     return type(name, (Activation,), members)
 
 
-CELU: Final = make_activation("CELU", functional.celu, alpha=1.0)
-ELU: Final = make_activation("ELU", functional.elu, alpha=1.0)
+CELU: Final = make_activation("CELU", functional.celu, alpha=1.0, inplace=False)
+ELU: Final = make_activation("ELU", functional.elu, alpha=1.0, inplace=False)
 GELU: Final = make_activation("GELU", functional.gelu, approximate="none")
-Hardsigmoid: Final = make_activation("Hardsigmoid", functional.hardsigmoid)
-Hardswish: Final = make_activation("Hardswish", functional.hardswish)
-Hardtanh: Final = make_activation("Hardtanh", functional.hardtanh, min_val=-1.0, max_val=1.0)
-LeakyReLU: Final = make_activation("LeakyReLU", functional.leaky_relu, negative_slope=0.01)
+Hardsigmoid: Final = make_activation("Hardsigmoid", functional.hardsigmoid, inplace=False)
+Hardswish: Final = make_activation("Hardswish", functional.hardswish, inplace=False)
+Hardtanh: Final = make_activation(
+    "Hardtanh", functional.hardtanh, min_val=-1.0, max_val=1.0, inplace=False
+)
+LeakyReLU: Final = make_activation(
+    "LeakyReLU", functional.leaky_relu, negative_slope=0.01, inplace=False
+)
 LogSigmoid: Final = make_activation("LogSigmoid", functional.logsigmoid)
 LogSoftmax: Final = make_activation("LogSoftmax", functional.log_softmax, dim=REQUIRED)
-Mish: Final = make_activation("Mish", functional.mish)
-ReLU: Final = make_activation("ReLU", functional.relu)
-ReLU6: Final = make_activation("ReLU6", functional.relu6)
-SELU: Final = make_activation("SELU", functional.selu)
-SiLU: Final = make_activation("SiLU", functional.silu)
+Mish: Final = make_activation("Mish", functional.mish, inplace=False)
+ReLU: Final = make_activation("ReLU", functional.relu, inplace=False)
+ReLU6: Final = make_activation("ReLU6", functional.relu6, inplace=False)
+SELU: Final = make_activation("SELU", functional.selu, inplace=False)
+SiLU: Final = make_activation("SiLU", functional.silu, inplace=False)
 Sigmoid: Final = make_activation("Sigmoid", functional.sigmoid)
 Softmax: Final = make_activation("Softmax", functional.softmax, dim=REQUIRED)
 Softplus: Final = make_activation("Softplus", functional.softplus, beta=1.0, threshold=20.0)

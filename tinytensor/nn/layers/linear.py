@@ -8,7 +8,7 @@ from tinytensor.dtype import DType
 from tinytensor.nn import init
 from tinytensor.nn.embedding import embedding
 from tinytensor.nn.module import Module
-from tinytensor.nn.parameter import Parameter, empty_parameter, write
+from tinytensor.nn.parameter import Parameter, empty_parameter
 from tinytensor.tensor.tensor import Tensor
 
 
@@ -95,9 +95,7 @@ class Embedding(Module):
         """Draw first values."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
-            rows = Tensor.arange(self.num_embeddings, device=self.weight.device)
-            is_kept = (rows != self.padding_idx).unsqueeze(1)
-            write(self.weight, self.weight.where(is_kept, 0))
+            init.zeros_(self.weight[self.padding_idx])
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the rows."""

@@ -10,7 +10,7 @@ from tinytensor.errors import ShapeError
 from tinytensor.nn import init
 from tinytensor.nn.module import Module
 from tinytensor.nn.normalization import batch_norm, group_norm, layer_norm, rms_norm
-from tinytensor.nn.parameter import Parameter, empty_parameter, write
+from tinytensor.nn.parameter import Parameter, empty_parameter
 from tinytensor.tensor.companions import accompany
 from tinytensor.tensor.tensor import Tensor
 
@@ -214,7 +214,7 @@ class BatchNorm(Normalization):
     def _count_batch(self) -> float | Tensor:
         """Count a batch; return by what share it moves the running statistics."""
         if self.num_batches_tracked is not None:
-            accompany(write(self.num_batches_tracked, self.num_batches_tracked + 1))
+            accompany(self.num_batches_tracked.add_(1))
             if self.momentum is None:
                 return 1 / self.num_batches_tracked.float()
         return self.momentum or 0.0

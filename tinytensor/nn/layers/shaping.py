@@ -52,7 +52,8 @@ class Dropout(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the input with holes, or itself when not in training."""
-        return input.dropout(self.p, self.training)
+        result = input.dropout(self.p, self.training)
+        return input.copy_(result) if self.inplace else result
 
     def extra_repr(self) -> str:
         """Return the options."""
