@@ -40,7 +40,6 @@ from tinytensor.tensor.nodes import (
     full,
     full_like,
     iota,
-    permute,
     reshape,
     select,
     take_part,
@@ -66,13 +65,11 @@ def ascending_order(keys: UOp, axis: int, count: int | None = None) -> UOp:
         raise ShapeError(f"{sentence}; it must be below 2 ** 32.")
     if 0 in keys.shape or kept == 0:
         return full(dtypes.int64, 0, nodes.replace_axis(keys.shape, axis, kept))
-    swap = list(range(len(keys.shape)))
-    swap[axis], swap[-1] = swap[-1], axis
-    moved = permute(comparable(keys), tuple(swap))
+    moved = nodes.swap_with_last(comparable(keys), axis)
     *outer, _ = moved.shape
     rows = reshape(moved, (math.prod(outer), extent))
     order = _order_of_rows(rows, kept)
-    return permute(reshape(order, (*outer, kept)), tuple(swap))
+    return nodes.swap_with_last(reshape(order, (*outer, kept)), axis)
 
 
 def comparable(keys: UOp) -> UOp:
