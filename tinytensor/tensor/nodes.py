@@ -88,6 +88,13 @@ def permute(x: UOp, order: Shape) -> UOp:
     return UOp(Op.PERMUTE, x.dtype, (x,), OrderAttrs(order))
 
 
+def swap_with_last(x: UOp, axis: int) -> UOp:
+    """Return x with one axis and the last one in each other's place."""
+    order = list(range(len(x.shape)))
+    order[axis], order[-1] = order[-1], axis
+    return permute(x, tuple(order))
+
+
 def take_slices(x: UOp, slices: Sequence[range]) -> UOp:
     """Return the elements of x whose index along each axis is in that axis's range.
 
