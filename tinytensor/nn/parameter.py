@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tinytensor.dtype import DType
+from tinytensor.ops.uop import UOp
 from tinytensor.tensor.tensor import Tensor
 
 
@@ -25,8 +26,13 @@ class Parameter(Tensor):
             self._become_leaf()
 
     @classmethod
-    def _blank(cls) -> Tensor:  # type: ignore[override]  # results are no parameters
-        return Tensor._blank()
+    def _made(  # type: ignore[override]  # results are no parameters
+        cls, uop: UOp, device: str, requires_grad: bool = False
+    ) -> Tensor:
+        return Tensor._made(uop, device, requires_grad)
+
+    def _blank(self) -> Tensor:  # type: ignore[override]  # nor are views
+        return Tensor.__new__(Tensor)
 
     def __repr__(self) -> str:
         """Compute the parameter and show its values."""

@@ -138,14 +138,9 @@ class TensorBase:
 
     @classmethod
     def _made(cls, uop: UOp, device: str, requires_grad: bool = False) -> Self:
-        tensor = cls._blank()
+        tensor = cls.__new__(cls)
         tensor._fill(uop, device, requires_grad)
         return tensor
-
-    @classmethod
-    def _blank(cls) -> Self:
-        """Return a tensor to be filled, of the class that results have."""
-        return cls.__new__(cls)
 
     def _fill(self, uop: UOp, device: str, requires_grad: bool) -> None:
         is_cut = requires_grad or not MODE.is_enabled
@@ -183,6 +178,10 @@ class TensorBase:
         tensor.site = caller_site()
         tensor._grad = None
         return tensor
+
+    def _blank(self) -> Self:
+        """Return a tensor to be filled, of the class that views of this one have."""
+        return type(self).__new__(type(self))
 
     def _layout(self) -> View:
         return view_of_all(self.cell.uop) if self._view is None else self._view
