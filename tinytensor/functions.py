@@ -22,19 +22,21 @@ MAKERS: Final = """
 """
 # Functions whose first argument is a tensor: methods of Tensor.
 METHODS: Final = """
-    abs acos add addcdiv addcmul addmm all allclose amax amin aminmax any argmax argmin asin atan
-    atan2 atleast_1d atleast_2d atleast_3d baddbmm bernoulli bitwise_and bitwise_left_shift
+    abs acos add addcdiv addcmul addmm all allclose amax amin aminmax any argmax argmin asin
+    atan atan2 atleast_1d atleast_2d atleast_3d baddbmm bernoulli bitwise_and bitwise_left_shift
     bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm broadcast_to ceil chunk clamp
-    clamp_max clamp_min clip copysign cos cosh count_nonzero cumprod cumsum deg2rad diag diagonal
-    div dot dropout eq equal erf exp exp2 expm1 flatten flip floor floor_divide fmod frac full_like
-    ge gt inner isclose isfinite isinf isnan kron le lerp log log10
-    log1p log2 log_softmax logical_and logical_not logical_or logical_xor logit logsumexp lt
-    matmul max maximum mean min minimum mm movedim mul multiply mv nan_to_num nansum
-    narrow ne neg norm numel ones_like outer permute pow prod rad2deg rand_like randint_like
-    randn_like ravel reciprocal relu remainder repeat_interleave reshape roll rot90 round rsqrt
-    select sigmoid sign signbit sin sinh softmax split sqrt square squeeze std std_mean sub
-    sum swapaxes t tan tanh tile trace transpose tril triu true_divide trunc unbind
-    unflatten unsqueeze var var_mean zeros_like
+    clamp_max clamp_min clip copysign cos cosh count_nonzero cumprod cumsum deg2rad diag
+    diagonal div dot dropout eq equal erf exp exp2 expm1 flatten flip floor floor_divide fmod
+    frac full_like gather ge gt index_add index_copy index_fill index_put index_select inner
+    isclose isfinite isinf isnan kron le lerp log log10 log1p log2 log_softmax logical_and
+    logical_not logical_or logical_xor logit logsumexp lt masked_fill masked_scatter
+    masked_select matmul max maximum mean min minimum mm movedim mul multiply mv nan_to_num
+    nansum narrow ne neg nonzero norm numel ones_like outer permute pow prod rad2deg rand_like
+    randint_like randn_like ravel reciprocal relu remainder repeat_interleave reshape roll rot90
+    round rsqrt scatter scatter_add scatter_reduce select sigmoid sign signbit sin sinh softmax
+    split sqrt square squeeze std std_mean sub sum swapaxes t take take_along_dim tan tanh tile
+    trace transpose tril triu true_divide trunc unbind unflatten unsqueeze var var_mean
+    zeros_like
 """
 
 

@@ -22,6 +22,7 @@ from tinytensor.nn.activation import (
 )
 from tinytensor.nn.attention import scaled_dot_product_attention
 from tinytensor.nn.convolution import conv1d, conv2d, conv3d
+from tinytensor.nn.embedding import embedding
 from tinytensor.nn.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -40,6 +41,7 @@ dropout: Final = make_function("dropout")
 gelu: Final = make_function("gelu")
 linear: Final = make_function("linear")
 log_softmax: Final = make_function("log_softmax")
+one_hot: Final = make_function("one_hot")
 pad: Final = make_function("pad")
 relu: Final = make_function("relu")
 sigmoid: Final = make_function("sigmoid")
@@ -60,6 +62,7 @@ __all__ = [
     "cross_entropy",
     "dropout",
     "elu",
+    "embedding",
     "gelu",
     "group_norm",
     "hardsigmoid",
@@ -79,6 +82,7 @@ __all__ = [
     "mse_loss",
     "nll_loss",
     "normalize",
+    "one_hot",
     "pad",
     "relu",
     "relu6",

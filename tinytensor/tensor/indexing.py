@@ -19,7 +19,8 @@ from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import Shape, broadcast_shapes
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.creation import Creation
-from tinytensor.tensor.gathering import along, from_either_end, gather_at, places_of
+from tinytensor.tensor.gathering import along, from_either_end, places_of
+from tinytensor.tensor.scattering import check_source, put_at
 
 Plain = SupportsIndex | slice | None
 Index = Plain | EllipsisType
@@ -118,37 +119,100 @@ def choices_of(entry: object, device: str) -> list[Choice]:
     return [Choice(places, extent) for places, extent in pairs]
 
 
-def choose_single(x: UOp, chosen: dict[int, UOp]) -> UOp:
-    """Return x at one index along some axes, without these axes."""
-    shape = tuple([1 if axis in chosen else n for axis, n in enumerate(x.shape)])
-    indices = [nodes.broadcast(each, shape) for each in chosen.values()]
-    kept = tuple([n for axis, n in enumerate(x.shape) if axis not in chosen])
-    return nodes.reshape(gather_at(x, tuple(chosen), indices), kept)
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How indices along some axes of a tensor lead to the elements that they choose.
+
+    With its axes in `order`, the first ones are those chosen from, and `indices`, one for each of
+    them, have the shape `whole`: what is chosen, its first axes as one and others of extent 1. The
+    result has the axes of `shape`, which stand at `place` of it.
+    """
+
+    order: Shape
+    indices: tuple[UOp, ...]
+    whole: Shape
+    shape: Shape
+    place: int
+
+    @property
+    def axes(self) -> Shape:
+        """The chosen axes, once they are in front."""
+        return tuple(range(len(self.indices)))
+
+    def result_order(self, ndim: int) -> Shape:
+        """Return how the axes of a result lie in what is read: its first ones belong at place."""
+        count = len(self.shape)
+        before = range(count, count + self.place)
+        return (*before, *range(count), *range(count + self.place, ndim))
+
+    def read(self, x: UOp) -> UOp:
+        """Return the chosen elements of x."""
+        found = nodes.gather_at(nodes.permute(x, self.order), self.axes, self.indices)
+        front = nodes.reshape(found, self.shape + self.whole[len(self.axes) :])
+        return nodes.permute(front, self.result_order(len(front.shape)))
+
+    def write(self, x: UOp, values: UOp, accumulate: bool) -> UOp:
+        """Return x with values put at, or added to, the chosen elements."""
+        front = nodes.permute(values, _inverse(self.result_order(len(values.shape))))
+        moved = nodes.permute(x, self.order)
+        shaped = nodes.reshape(front, self.whole)
+        written = put_at(moved, self.axes, self.indices, shaped, accumulate)
+        return nodes.permute(written, _inverse(self.order))
 
 
-def choose_many(x: UOp, chosen: dict[int, UOp]) -> UOp:
-    """Return x at indices that broadcast with one another, along some axes.
+def _inverse(order: Shape) -> Shape:
+    return tuple([order.index(axis) for axis in range(len(order))])
+
+
+def route_to(shape: Shape, chosen: dict[int, UOp]) -> Route:
+    """Return the way to the elements of a shape at indices that broadcast, along some axes.
 
     The indices' axes stand in the place of the chosen ones if these are neighbors, else in front.
     """
     axes = tuple(chosen)
     try:
-        shape = broadcast_shapes("index", [each.shape for each in chosen.values()])
+        together = broadcast_shapes("index", [each.shape for each in chosen.values()])
     except ShapeError as error:
         raise IndexOutOfRange(str(error)) from None
-    rest = tuple([axis for axis in range(len(x.shape)) if axis not in chosen])
-    moved = nodes.permute(x, axes + rest)
-    extents = moved.shape[len(axes) :]
-    whole = (math.prod(shape), *[1] * (len(axes) - 1), *extents)
-    flat = [nodes.reshape(nodes.broadcast(each, shape), whole[:1]) for each in chosen.values()]
-    indices = [along(each, 0, whole) for each in flat]
-    gathered = gather_at(moved, tuple(range(len(axes))), indices)
-    front = nodes.reshape(gathered, shape + extents)
-    if axes[-1] - axes[0] >= len(axes):
-        return front
-    before = range(len(shape), len(shape) + axes[0])
-    after = range(len(shape) + axes[0], len(front.shape))
-    return nodes.permute(front, (*before, *range(len(shape)), *after))
+    order = axes + tuple([axis for axis in range(len(shape)) if axis not in chosen])
+    extents = [shape[axis] for axis in order[len(axes) :]]
+    whole = (math.prod(together), *[1] * (len(axes) - 1), *extents)
+    flat = [nodes.reshape(nodes.broadcast(each, together), whole[:1]) for each in chosen.values()]
+    indices = tuple([along(each, 0, whole) for each in flat])
+    is_apart = axes[-1] - axes[0] >= len(axes)
+    return Route(order, indices, whole, together, 0 if is_apart else axes[0])
+
+
+def routes_to(shape: Shape, chosen: dict[int, UOp]) -> list[Route]:
+    """Return the ways to take one after the other: first that of the 0-d indices.
+
+    These are like ints: their axes vanish, and have no say in where those of the others stand.
+    """
+    single = {axis: each for axis, each in chosen.items() if not each.shape}
+    several = {
+        axis - sum(other < axis for other in single): each
+        for axis, each in chosen.items()
+        if each.shape
+    }
+    left = tuple([extent for axis, extent in enumerate(shape) if axis not in single])
+    ways = [(shape, single), (left, several)]
+    return [route_to(extents, along_axes) for extents, along_axes in ways if along_axes]
+
+
+def read_along(routes: Sequence[Route], x: UOp) -> UOp:
+    """Return the elements of x that routes lead to."""
+    for route in routes:
+        x = route.read(x)
+    return x
+
+
+def write_along(routes: Sequence[Route], x: UOp, values: UOp, accumulate: bool) -> UOp:
+    """Return x with values where routes lead, one or more; their mirror."""
+    first, *others = routes
+    if not others:
+        return first.write(x, values, accumulate)
+    part = write_along(others, first.read(x), values, accumulate)
+    return first.write(x, part, False)
 
 
 class Indexing(TensorBase):
@@ -157,6 +221,16 @@ class Indexing(TensorBase):
     __slots__ = ()
 
     def __getitem__(self, index: Entry | tuple[Entry, ...]) -> Self:
+        written = self._written(index)
+        plain = [slice(None) if isinstance(each, Choice) else each for each in written]
+        selection = select_elements(plain, self.shape)
+        taken = nodes.take_slices(self.uop, selection.ranges)
+        part = nodes.reshape(taken, tuple(selection.shape))
+        routes = routes_to(part.shape, _checked_choices(written, self.shape))
+        return self._wrap(read_along(routes, part))
+
+    def _written(self, index: Entry | tuple[Entry, ...]) -> list[Written]:
+        """Return an index with all that is left out, and with its tensors as choices."""
         entries = index if isinstance(index, tuple) else (index,)
         listed: list[Index | Choice] = []
         for each in entries:
@@ -164,12 +238,35 @@ class Indexing(TensorBase):
                 listed.extend(choices_of(each, self.device))
             else:
                 listed.append(each)
-        written = _without_ellipsis(listed, self.shape)
-        plain = [slice(None) if isinstance(each, Choice) else each for each in written]
-        selection = select_elements(plain, self.shape)
-        taken = nodes.take_slices(self.uop, selection.ranges)
-        part = nodes.reshape(taken, tuple(selection.shape))
-        return self._wrap(_choose(part, _checked_choices(written, self.shape)))
+        return _without_ellipsis(listed, self.shape)
+
+    def index_put(
+        self, indices: Sequence[TensorBase], values: TensorBase, accumulate: bool = False
+    ) -> Self:
+        """Return this tensor with values where index tensors say, or added there.
+
+        Shapes: the values broadcast to those of `self[indices]`.
+
+        >>> from tinytensor.tensor.tensor import Tensor
+        >>> Tensor([0, 0, 0]).index_put((Tensor([2, 2]),), Tensor([3, 4]), True).tolist()
+        [0, 0, 7]
+        """
+        check_source("index_put", self, values)
+        routes = routes_to(self.shape, _checked_choices(self._written(tuple(indices)), self.shape))
+        shape = read_along(routes, self.uop).shape
+        spread = spread_over("index_put", values.uop, shape)
+        return self._wrap(write_along(routes, self.uop, spread, accumulate))
+
+
+def spread_over(who: str, values: UOp, shape: Shape) -> UOp:
+    """Return values broadcast to the shape of what they replace.
+
+    Raises: ShapeError when that is not the shape they broadcast to.
+    """
+    if broadcast_shapes(who, [values.shape, shape]) != shape:
+        sentence = f"{who}: the values do not fit: {values.shape} for {shape}"
+        raise ShapeError(f"{sentence}; they must broadcast to it.")
+    return nodes.broadcast(values, shape)
 
 
 def _checked_choices(written: Sequence[Written], shape: Shape) -> dict[int, UOp]:
@@ -191,15 +288,3 @@ def _inside(choice: Choice, axis: int, extent: int) -> UOp:
         sentence = f"index: a mask does not fit: {choice.mask_extent} on axis {axis}"
         raise IndexOutOfRange(f"{sentence} of extent {extent}; they must be equal.")
     return choice.places
-
-
-def _choose(x: UOp, chosen: dict[int, UOp]) -> UOp:
-    single = {axis: each for axis, each in chosen.items() if not each.shape}
-    if single:
-        x = choose_single(x, single)
-    several = {
-        axis - sum(other < axis for other in single): each
-        for axis, each in chosen.items()
-        if each.shape
-    }
-    return choose_many(x, several) if several else x

@@ -12,8 +12,8 @@ from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor import nodes, precise
 from tinytensor.tensor.axes import Dims, Shape, check_axes, check_axis
 from tinytensor.tensor.formulas import add, is_at_most, is_unequal, magnitude, mul
-from tinytensor.tensor.nodes import full_like, select, widen
-from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float, fold, root_of_spread
+from tinytensor.tensor.nodes import fold, full_like, select, widen
+from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float, root_of_spread
 
 T = TypeVar("T")
 BLOCK = 64  # a running fold reads so many elements for each of its own

@@ -14,6 +14,7 @@ from tinytensor.tensor.joining import Joining
 from tinytensor.tensor.logic import Logic
 from tinytensor.tensor.products import Products
 from tinytensor.tensor.random import Random
+from tinytensor.tensor.scattering import Scattering
 from tinytensor.tensor.softmax import Softmax
 from tinytensor.tensor.statistics import Statistics
 from tinytensor.tensor.transcendental import Transcendental
@@ -28,6 +29,7 @@ class Tensor(
     Softmax,
     Indexing,
     Gathering,
+    Scattering,
     Joining,
     Borders,
     Products,
