@@ -31,12 +31,12 @@ METHODS: Final = """
     isclose isfinite isinf isnan kron le lerp log log10 log1p log2 log_softmax logical_and
     logical_not logical_or logical_xor logit logsumexp lt masked_fill masked_scatter
     masked_select matmul max maximum mean min minimum mm movedim mul multiply mv nan_to_num
-    nansum narrow ne neg nonzero norm numel ones_like outer permute pow prod rad2deg rand_like
-    randint_like randn_like ravel reciprocal relu remainder repeat_interleave reshape roll rot90
-    round rsqrt scatter scatter_add scatter_reduce select sigmoid sign signbit sin sinh softmax
-    split sqrt square squeeze std std_mean sub sum swapaxes t take take_along_dim tan tanh tile
-    trace transpose tril triu true_divide trunc unbind unflatten unsqueeze var var_mean
-    zeros_like
+    nansum narrow ne neg nonzero norm numel ones_like outer permute pow prod put rad2deg
+    rand_like randint_like randn_like ravel reciprocal relu remainder repeat_interleave reshape
+    roll rot90 round rsqrt scatter scatter_add scatter_reduce select sigmoid sign signbit sin
+    sinh softmax split sqrt square squeeze std std_mean sub sum swapaxes t take take_along_dim
+    tan tanh tile trace transpose tril triu true_divide trunc unbind unflatten unsqueeze var
+    var_mean zeros_like
 """
 
 

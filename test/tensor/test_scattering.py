@@ -1,5 +1,7 @@
 """Writes at computed places give NumPy's elements: the last of several, or their fold."""
 
+import math
+
 import numpy as np
 import pytest
 from schedule.reading import kernels_of
@@ -7,6 +9,8 @@ from schedule.reading import kernels_of
 from tinytensor import Tensor, dtypes
 from tinytensor.errors import IndexOutOfRange
 from tinytensor.ops.attrs import Combine
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import walk
 from tinytensor.tensor import updates
 from tinytensor.tensor.updates import NOWHERE, Updates, fold_updates, last_update
 
@@ -176,6 +180,23 @@ def test_few_updates_are_one_kernel():
     x, rows, source = Tensor(X), Tensor(ROWS) % 3, Tensor(SOURCE)
 
     assert len(kernels_of(x.index_add(0, rows, source))) == 1
+
+
+def test_rows_that_go_alike_are_sorted_once(way):
+    rows = Tensor.arange(300).unsqueeze(1)
+    narrow, broad = Tensor.zeros(400, 1), Tensor.zeros(400, 64)
+
+    alike = broad.scatter_add(0, rows.expand(300, 64), broad[:300])
+
+    single = narrow.scatter_add(0, rows, narrow[:300])
+    assert integers_computed(alike) == integers_computed(single)
+    assert (integers_computed(alike) > 0) == (way == "sorted")
+
+
+def integers_computed(x):
+    """The elements of the folds that find the order of updates, and where it begins."""
+    folds = [node for node in walk((x.uop,)) if node.op is Op.REDUCE and node.dtype.is_int]
+    return sum(math.prod(node.operands[0].shape) for node in folds)
 
 
 # A large table.
