@@ -25,7 +25,7 @@ METHODS: Final = """
     abs acos add addcdiv addcmul addmm all allclose amax amin aminmax any argmax argmin asin
     atan atan2 atleast_1d atleast_2d atleast_3d baddbmm bernoulli bitwise_and bitwise_left_shift
     bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm broadcast_to ceil chunk clamp
-    clamp_max clamp_min clip copysign cos cosh count_nonzero cumprod cumsum deg2rad diag
+    clamp_max clamp_min clip clone copysign cos cosh count_nonzero cumprod cumsum deg2rad diag
     diagonal div dot dropout eq equal erf exp exp2 expm1 flatten flip floor floor_divide fmod
     frac full_like gather ge gt index_add index_copy index_fill index_put index_select inner
     isclose isfinite isinf isnan kron le lerp log log10 log1p log2 log_softmax logical_and

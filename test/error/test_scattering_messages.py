@@ -82,6 +82,32 @@ MISTAKES = [
         "index_put: the values do not fit: (1, 2, 3) for (2, 3); they must broadcast to it.",
     ),
     (
+        lambda: Tensor.zeros(2, 3).__setitem__(ROWS, Tensor(1)),
+        DTypeError,
+        "setitem: dtypes differ: float32 and source int64; they must be equal.",
+    ),
+    (
+        lambda: Tensor.zeros(2, 3).__setitem__(ROWS, Tensor.zeros(2, 2, 3)),
+        ShapeError,
+        "setitem: the values do not fit: (2, 2, 3) for (2, 3); they must broadcast to it.",
+    ),
+    (
+        lambda: Tensor.zeros(2, 3).__setitem__(ROWS, [1.0]),
+        TypeError,
+        "setitem: the value is a list; it must be a number or a Tensor.",
+    ),
+    (
+        lambda: Tensor.zeros(2, 3).__setitem__(Tensor([True, False, True]), 1.0),
+        IndexOutOfRange,
+        "index: a mask does not fit: 3 on axis 0 of extent 2; they must be equal.",
+    ),
+    (
+        lambda: Tensor.zeros(2, 3).masked_fill_(Tensor.zeros(4, 2, 3) > 0, 1.0),
+        ShapeError,
+        "masked_fill_: the result has another shape: (4, 2, 3) for (2, 3); "
+        "a tensor that is written is not broadcast.",
+    ),
+    (
         lambda: X.masked_fill(ROWS, 1.0),
         DTypeError,
         "masked_fill: the mask is no bool: dtype is int64; it must be bool.",

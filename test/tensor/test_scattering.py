@@ -176,6 +176,30 @@ def test_masks_choose_without_being_read():
     assert x.masked_scatter(mask, Tensor(SOURCE)).tolist()[1] == [4, 5, 0, 10]
 
 
+def test_a_mask_that_is_assigned_to_is_not_realized():
+    x, mask = Tensor(X), Tensor(X) > 5
+    rows = Tensor([True, False, True])
+
+    x[mask] = 0
+    x[rows] = Tensor(X)[1] * 2
+    x[rows, 1:] = Tensor(-1.0)
+
+    assert mask.cell.leaf is None
+    assert rows.logical_not().cell.leaf is None
+    assert x.tolist() == [[8, -1, -1, -1], [4, 5, 0, 0], [8, -1, -1, -1]]
+
+
+def test_the_right_side_is_read_before_it_is_written():
+    x = Tensor(X)
+    before = x * 2
+
+    x[[1, 0]] = x[:2]
+    x[[2, 2]] = x[:2]
+
+    assert before.tolist() == (X * 2).tolist()
+    assert x.tolist() == [X[1].tolist(), X[0].tolist(), X[0].tolist()]
+
+
 def test_few_updates_are_one_kernel():
     x, rows, source = Tensor(X), Tensor(ROWS) % 3, Tensor(SOURCE)
 

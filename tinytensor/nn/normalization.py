@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from tinytensor.errors import ShapeError
 from tinytensor.nn.rounding import check_float, widened
-from tinytensor.tensor.base import Cell
 from tinytensor.tensor.tensor import Tensor
 
 
@@ -134,7 +133,7 @@ def move_towards(running: Tensor | None, current: Tensor, momentum: float) -> No
     """Replace a running statistic's value; who read it before keeps the one it read."""
     if running is not None:
         moved = running * (1 - momentum) + current * momentum
-        running.cell = Cell(moved.detach().to(running.dtype).uop)
+        running.detach().copy_(moved.detach())
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:

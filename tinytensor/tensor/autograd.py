@@ -56,9 +56,9 @@ class Autograd(TensorBase):
         if requires_grad == self.requires_grad:
             return self
         if requires_grad:
-            self._fill(self.uop, self.device, True)
+            self._become_leaf()
         elif self.is_leaf:
-            self.cell.uop = self.uop.operands[0]
+            self.detach_()
         else:
             sentence = "requires_grad_: a computed tensor requires what its operands do"
             raise GradientError(f"{sentence}: shape {self.shape}; it must be a leaf. Use detach().")
@@ -79,8 +79,25 @@ class Autograd(TensorBase):
         self._grad = gradient
 
     def detach(self) -> Self:
-        """Return the same values, through which no gradient passes."""
-        return self._wrap(self.cell.leaf or cut(self.uop))
+        """Return a view of all, through which no gradient passes."""
+        return self._seen(self._layout().cut_off())
+
+    def detach_(self) -> Self:
+        """Let no gradient pass through this tensor from now on."""
+        self._look(self._layout().cut_off())
+        return self
+
+    @property
+    def data(self) -> Self:
+        """The same as detach(): what is written to it changes a leaf, which stays one."""
+        return self.detach()
+
+    @data.setter
+    def data(self, source: TensorBase) -> None:
+        mark = self._mark
+        self.cell, self.device = source.cell, source.device
+        layout = source._layout()
+        self._look(layout.marked(mark) if mark > 0 else layout.cut_off())
 
     def backward(
         self,
@@ -108,8 +125,7 @@ class Autograd(TensorBase):
         found = gradients([self.uop], [upstream], [each.uop for each in owners])
         for owner, node in zip(owners, found, strict=True):
             if node is not None:
-                own = _on_device_of(owner, node)
-                _accumulate(owner, own if create_graph else cut(own))
+                _accumulate(owner, _on_device_of(owner, node), create_graph)
 
     def gradient(self, *targets: T, gradient: TensorBase | None = None) -> list[T]:
         """Return the gradients of this tensor by some targets, as values to compute with."""
@@ -293,10 +309,14 @@ def _check_like(who: str, gradient: TensorBase, tensor: TensorBase) -> None:
 
 
 # Results.
-def _accumulate(owner: TensorBase, gradient: UOp) -> None:
+def _accumulate(owner: TensorBase, gradient: UOp, create_graph: bool) -> None:
+    """Add to a leaf's gradient: in place, unless it is to be differentiated itself."""
     known = owner._grad
     total = gradient if known is None else UOp(Op.ADD, owner.dtype, (known.uop, gradient))
-    owner._grad = owner._made(total, owner.device)
+    if known is None or create_graph:
+        owner._grad = owner._made(total if create_graph else cut(total), owner.device)
+    else:
+        known._write("backward", cut(total))
 
 
 def _on_device_of(owner: TensorBase, gradient: UOp) -> UOp:

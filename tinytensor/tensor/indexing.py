@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import index as as_int
@@ -15,12 +14,13 @@ import numpy.typing as npt
 from tinytensor.dtype import dtypes
 from tinytensor.errors import IndexOutOfRange, ShapeError
 from tinytensor.ops.uop import UOp
-from tinytensor.tensor import nodes
-from tinytensor.tensor.axes import Shape, broadcast_shapes
+from tinytensor.tensor.axes import Shape
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.creation import Creation
-from tinytensor.tensor.gathering import along, from_either_end, places_of
-from tinytensor.tensor.scattering import check_source, put_at
+from tinytensor.tensor.filling import Filling
+from tinytensor.tensor.gathering import from_either_end, places_of
+from tinytensor.tensor.routes import Route, read_along, routes_to
+from tinytensor.tensor.view import View
 
 Plain = SupportsIndex | slice | None
 Index = Plain | EllipsisType
@@ -31,28 +31,35 @@ ACCEPTED = "an int, a slice, ... or None"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What an index selects: a range of each axis, and the shape of the result."""
+    """What an index selects: a range of each axis, and the shape and strides of the result."""
 
     ranges: list[range] = field(default_factory=list)
     shape: list[int] = field(default_factory=list)
+    strides: list[int] = field(default_factory=list)
+
+    def seen(self, layout: View) -> View:
+        """Return how the selected elements are seen."""
+        return layout.sliced(self.ranges).with_axes(tuple(self.shape), tuple(self.strides))
 
 
-def select_elements(written: Sequence[Plain], shape: Shape) -> Selection:
-    """Return what an index without `...` selects from a shape.
+def select_elements(written: Sequence[Plain], layout: View) -> Selection:
+    """Return what an index without `...` selects from a view.
 
     Raises: IndexOutOfRange, ShapeError, TypeError.
     """
     selection = Selection()
     for each in written:
+        axis = len(selection.ranges)
+        extent, stride = (*layout.shape, 1)[axis], (*layout.strides, 1)[axis]
         if each is None:
             selection.shape.append(1)
-            continue
-        extent = shape[len(selection.ranges)]
-        if isinstance(each, slice):
+            selection.strides.append(extent * stride)
+        elif isinstance(each, slice):
             selection.ranges.append(_slice_range(each, extent))
             selection.shape.append(len(selection.ranges[-1]))
+            selection.strides.append(selection.ranges[-1].step * stride)
         else:
-            position = _position(each, len(selection.ranges), extent)
+            position = _position(each, axis, extent)
             selection.ranges.append(range(position, position + 1))
     return selection
 
@@ -101,14 +108,18 @@ class Choice:
     mask_extent: int | None = None
 
 
-def choices_of(entry: object, device: str) -> list[Choice]:
-    """Return what a list, array or tensor chooses: a mask, which is realized, of several axes.
+def as_index(entry: TensorBase | list[Any] | npt.NDArray[Any], device: str) -> TensorBase:
+    """Return a list, array or tensor of an index as a tensor."""
+    if isinstance(entry, TensorBase):
+        return entry
+    return Creation(entry, dtypes.int64 if len(entry) == 0 else None, device)
+
+
+def choices_of(entry: TensorBase) -> list[Choice]:
+    """Return what a tensor chooses: a mask, which is realized, of several axes.
 
     Raises: IndexOutOfRange when it is neither of integers nor a mask.
     """
-    if isinstance(entry, (list, np.ndarray)):
-        entry = Creation(entry, dtypes.int64 if len(entry) == 0 else None, device)
-    assert isinstance(entry, TensorBase), "the caller has looked"
     dtype, shape = entry.dtype, entry.shape
     if dtype in (dtypes.int32, dtypes.int64):
         return [Choice(entry.uop)]
@@ -119,154 +130,33 @@ def choices_of(entry: object, device: str) -> list[Choice]:
     return [Choice(places, extent) for places, extent in pairs]
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """How indices along some axes of a tensor lead to the elements that they choose.
-
-    With its axes in `order`, the first ones are those chosen from, and `indices`, one for each of
-    them, have the shape `whole`: what is chosen, its first axes as one and others of extent 1. The
-    result has the axes of `shape`, which stand at `place` of it.
-    """
-
-    order: Shape
-    indices: tuple[UOp, ...]
-    whole: Shape
-    shape: Shape
-    place: int
-
-    @property
-    def axes(self) -> Shape:
-        """The chosen axes, once they are in front."""
-        return tuple(range(len(self.indices)))
-
-    def result_order(self, ndim: int) -> Shape:
-        """Return how the axes of a result lie in what is read: its first ones belong at place."""
-        count = len(self.shape)
-        before = range(count, count + self.place)
-        return (*before, *range(count), *range(count + self.place, ndim))
-
-    def read(self, x: UOp) -> UOp:
-        """Return the chosen elements of x."""
-        found = nodes.gather_at(nodes.permute(x, self.order), self.axes, self.indices)
-        front = nodes.reshape(found, self.shape + self.whole[len(self.axes) :])
-        return nodes.permute(front, self.result_order(len(front.shape)))
-
-    def write(self, x: UOp, values: UOp, accumulate: bool) -> UOp:
-        """Return x with values put at, or added to, the chosen elements."""
-        front = nodes.permute(values, _inverse(self.result_order(len(values.shape))))
-        moved = nodes.permute(x, self.order)
-        shaped = nodes.reshape(front, self.whole)
-        written = put_at(moved, self.axes, self.indices, shaped, accumulate)
-        return nodes.permute(written, _inverse(self.order))
-
-
-def _inverse(order: Shape) -> Shape:
-    return tuple([order.index(axis) for axis in range(len(order))])
-
-
-def route_to(shape: Shape, chosen: dict[int, UOp]) -> Route:
-    """Return the way to the elements of a shape at indices that broadcast, along some axes.
-
-    The indices' axes stand in the place of the chosen ones if these are neighbors, else in front.
-    """
-    axes = tuple(chosen)
-    try:
-        together = broadcast_shapes("index", [each.shape for each in chosen.values()])
-    except ShapeError as error:
-        raise IndexOutOfRange(str(error)) from None
-    order = axes + tuple([axis for axis in range(len(shape)) if axis not in chosen])
-    extents = [shape[axis] for axis in order[len(axes) :]]
-    whole = (math.prod(together), *[1] * (len(axes) - 1), *extents)
-    flat = [nodes.reshape(nodes.broadcast(each, together), whole[:1]) for each in chosen.values()]
-    indices = tuple([along(each, 0, whole) for each in flat])
-    is_apart = axes[-1] - axes[0] >= len(axes)
-    return Route(order, indices, whole, together, 0 if is_apart else axes[0])
-
-
-def routes_to(shape: Shape, chosen: dict[int, UOp]) -> list[Route]:
-    """Return the ways to take one after the other: first that of the 0-d indices.
-
-    These are like ints: their axes vanish, and have no say in where those of the others stand.
-    """
-    single = {axis: each for axis, each in chosen.items() if not each.shape}
-    several = {
-        axis - sum(other < axis for other in single): each
-        for axis, each in chosen.items()
-        if each.shape
-    }
-    left = tuple([extent for axis, extent in enumerate(shape) if axis not in single])
-    ways = [(shape, single), (left, several)]
-    return [route_to(extents, along_axes) for extents, along_axes in ways if along_axes]
-
-
-def read_along(routes: Sequence[Route], x: UOp) -> UOp:
-    """Return the elements of x that routes lead to."""
-    for route in routes:
-        x = route.read(x)
-    return x
-
-
-def write_along(routes: Sequence[Route], x: UOp, values: UOp, accumulate: bool) -> UOp:
-    """Return x with values where routes lead, one or more; their mirror."""
-    first, *others = routes
-    if not others:
-        return first.write(x, values, accumulate)
-    part = write_along(others, first.read(x), values, accumulate)
-    return first.write(x, part, False)
-
-
-class Indexing(TensorBase):
-    """Reading parts of a tensor."""
+class Indexing(Filling):
+    """Parts of a tensor: views of them, unless places are chosen by tensors."""
 
     __slots__ = ()
 
     def __getitem__(self, index: Entry | tuple[Entry, ...]) -> Self:
-        written = self._written(index)
-        plain = [slice(None) if isinstance(each, Choice) else each for each in written]
-        selection = select_elements(plain, self.shape)
-        taken = nodes.take_slices(self.uop, selection.ranges)
-        part = nodes.reshape(taken, tuple(selection.shape))
-        routes = routes_to(part.shape, _checked_choices(written, self.shape))
-        return self._wrap(read_along(routes, part))
+        part, routes = self._part_at(entries_of(index))
+        return self._wrap(read_along(routes, part.uop)) if routes else part
 
-    def _written(self, index: Entry | tuple[Entry, ...]) -> list[Written]:
-        """Return an index with all that is left out, and with its tensors as choices."""
-        entries = index if isinstance(index, tuple) else (index,)
+    def _part_at(self, entries: Sequence[Entry]) -> tuple[Self, list[Route]]:
+        """Return the part that numbers and slices select, and the ways to what tensors choose."""
         listed: list[Index | Choice] = []
         for each in entries:
             if isinstance(each, (TensorBase, list, np.ndarray)):
-                listed.extend(choices_of(each, self.device))
+                listed.extend(choices_of(as_index(each, self.device)))
             else:
                 listed.append(each)
-        return _without_ellipsis(listed, self.shape)
-
-    def index_put(
-        self, indices: Sequence[TensorBase], values: TensorBase, accumulate: bool = False
-    ) -> Self:
-        """Return this tensor with values where index tensors say, or added there.
-
-        Shapes: the values broadcast to those of `self[indices]`.
-
-        >>> from tinytensor.tensor.tensor import Tensor
-        >>> Tensor([0, 0, 0]).index_put((Tensor([2, 2]),), Tensor([3, 4]), True).tolist()
-        [0, 0, 7]
-        """
-        check_source("index_put", self, values)
-        routes = routes_to(self.shape, _checked_choices(self._written(tuple(indices)), self.shape))
-        shape = read_along(routes, self.uop).shape
-        spread = spread_over("index_put", values.uop, shape)
-        return self._wrap(write_along(routes, self.uop, spread, accumulate))
+        written = _without_ellipsis(listed, self.shape)
+        plain = [slice(None) if isinstance(each, Choice) else each for each in written]
+        layout = self._layout()
+        part = self._seen(select_elements(plain, layout).seen(layout))
+        return part, routes_to(part.shape, _checked_choices(written, self.shape))
 
 
-def spread_over(who: str, values: UOp, shape: Shape) -> UOp:
-    """Return values broadcast to the shape of what they replace.
-
-    Raises: ShapeError when that is not the shape they broadcast to.
-    """
-    if broadcast_shapes(who, [values.shape, shape]) != shape:
-        sentence = f"{who}: the values do not fit: {values.shape} for {shape}"
-        raise ShapeError(f"{sentence}; they must broadcast to it.")
-    return nodes.broadcast(values, shape)
+def entries_of(index: Entry | tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Return what is written between the brackets, one by one."""
+    return index if isinstance(index, tuple) else (index,)
 
 
 def _checked_choices(written: Sequence[Written], shape: Shape) -> dict[int, UOp]:

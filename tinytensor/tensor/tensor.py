@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tinytensor.tensor.assignment import Assignment
 from tinytensor.tensor.autograd import Autograd
 from tinytensor.tensor.blending import Blending
 from tinytensor.tensor.borders import Borders
@@ -9,7 +10,7 @@ from tinytensor.tensor.casting import Casting
 from tinytensor.tensor.creation import Creation
 from tinytensor.tensor.display import Display
 from tinytensor.tensor.gathering import Gathering
-from tinytensor.tensor.indexing import Indexing
+from tinytensor.tensor.inplace import Inplace
 from tinytensor.tensor.joining import Joining
 from tinytensor.tensor.logic import Logic
 from tinytensor.tensor.products import Products
@@ -27,7 +28,7 @@ class Tensor(
     Blending,
     Logic,
     Softmax,
-    Indexing,
+    Assignment,
     Gathering,
     Scattering,
     Joining,
@@ -35,6 +36,7 @@ class Tensor(
     Products,
     Statistics,
     Random,
+    Inplace,
     Display,
     Autograd,
 ):
