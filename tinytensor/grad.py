@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from tinytensor.dtype import DType, dtypes
@@ -54,6 +54,7 @@ CallRule = Callable[[Sequence[UOp], Gradients], Gradients]
 # (upstream gradient, result, *operands) -> one operand's gradient
 Rule = Callable[..., UOp]
 Key = UOp | DetachAttrs
+Ends = Set[UOp]
 
 _SERIALS: Iterator[int] = itertools.count(1)
 
@@ -126,6 +127,11 @@ def make_place(value: UOp) -> UOp:
     return _results_of(call)[0]
 
 
+def set_apart(value: UOp) -> UOp:
+    """Return a node with that value which equals no other one, and where gradients end."""
+    return _results_of(Call((), lambda results, upstreams: (), (value,)))[0]
+
+
 def with_rules(value: UOp, operands: Sequence[UOp], *rules: Rule) -> UOp:
     """Return a node with a function's value whose gradients follow rules, one for each operand.
 
@@ -170,9 +176,9 @@ def is_origin(node: UOp) -> bool:
     return serial_of_leaf(node) != 0
 
 
-def origins_below(roots: Iterable[UOp]) -> list[UOp]:
-    """Return the leaves and places that some root depends on."""
-    return [node for node in _walk(roots) if is_origin(node)]
+def origins_below(roots: Iterable[UOp], ends: Ends = frozenset()) -> list[UOp]:
+    """Return the leaves and places that some root depends on, and none below the ends."""
+    return [node for node in _walk(roots, ends) if is_origin(node)]
 
 
 def _sources(node: UOp) -> Sequence[UOp]:
@@ -198,7 +204,7 @@ def _differentiable_places(node: UOp) -> list[int]:
     ]
 
 
-def _walk(roots: Iterable[UOp]) -> list[UOp]:
+def _walk(roots: Iterable[UOp], ends: Ends) -> list[UOp]:
     """Return every node that gradients of the roots may reach, sources before users."""
     order: dict[UOp, None] = {}
     seen: set[UOp] = set()
@@ -210,24 +216,31 @@ def _walk(roots: Iterable[UOp]) -> list[UOp]:
             order.setdefault(node)
             continue
         seen.add(node)
-        stack.extend([each for each in _sources(node) if each not in seen])
+        if node not in ends:
+            stack.extend([each for each in _sources(node) if each not in seen])
     return list(order)
 
 
 # The gradient of a graph.
 def gradients(
-    roots: Sequence[UOp], upstreams: Sequence[UOp], targets: Sequence[UOp]
+    roots: Sequence[UOp],
+    upstreams: Sequence[UOp],
+    targets: Sequence[UOp],
+    ends: Ends = frozenset(),
 ) -> list[UOp | None]:
     """Return, for each target, the sum over all paths from the roots; None where none leads there.
+
+    No path goes on below one of the ends.
 
     Shapes: each upstream gradient is like its root, each result like its target.
     Cost: linear in the graph between the roots and the leaves.
     """
-    order = _walk(roots)
-    found = _Accumulator(order, targets)
+    order = _walk(roots, ends)
+    inner = [node for node in order if node not in ends]
+    found = _Accumulator(inner, targets)
     for root, upstream in zip(roots, upstreams, strict=True):
         found.add(root, upstream)
-    for node in reversed(order):
+    for node in reversed(inner):
         found.pass_on(node)
     return [found.sums.get(_key_of(target)) for target in targets]
 

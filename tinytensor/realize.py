@@ -24,6 +24,7 @@ from tinytensor.program_cache import make_program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
+from tinytensor.schedule.order import written_by
 from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import Target
@@ -169,6 +170,22 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
             if _contents_of(root.uop) is not leaf:
                 _COMPUTED[root.uop] = weakref.ref(leaf)
         return shaped
+
+
+def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> list[UOp]:
+    """Return the values below some nodes that one schedule of all keeps for what only later needs.
+
+    They are stored intermediates, and leaves that lie in memory already. Computes nothing.
+    """
+    graph = _resolve_copies([_contents_of(each) for each in (*earlier, *later)])
+    inside = set(walk(graph.roots[: len(earlier)]))
+    roots = [each for each in dict.fromkeys(graph.roots) if each.op is not Op.BUFFER]
+    options = Options(config.fuse, config.verify, config.stress)
+    kept: dict[UOp, None] = {}
+    for step in schedule(roots, _target_of(Device[device]), options):
+        if not inside.issuperset(written_by(step.call)):
+            kept.update(dict.fromkeys([each for each in step.call.nodes if each in inside]))
+    return list(kept)
 
 
 def _contents_of(node: UOp) -> UOp:

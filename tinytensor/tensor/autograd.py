@@ -20,12 +20,25 @@ from tinytensor.ops.attrs import DeviceAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.base import OWNERS, TensorBase
+from tinytensor.tensor.checkpoint import checkpoint
 from tinytensor.tensor.custom_function import Function, FunctionContext
 from tinytensor.tensor.grad_mode import enable_grad
 from tinytensor.tensor.nodes import full_like
 from tinytensor.tensor.operands import check_devices
+from tinytensor.tensor.saved import SavedValue, saved
 
-__all__ = ["Autograd", "Function", "FunctionContext", "grad", "jvp", "value_and_grad", "vjp"]
+__all__ = [
+    "Autograd",
+    "Function",
+    "FunctionContext",
+    "SavedValue",
+    "checkpoint",
+    "grad",
+    "jvp",
+    "saved",
+    "value_and_grad",
+    "vjp",
+]
 T = TypeVar("T", bound=TensorBase)
 Several: TypeAlias = T | Sequence[T]
 Argument = Any  # whatever the user's function takes

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -58,8 +61,45 @@ class Generator:
 
     def draw(self) -> Draw:
         """Take the next draw of the sequence."""
-        sequence = self._sequence
-        return Draw(next(sequence.numbers), sequence.seed)
+        drawn = next(_TAPE.replayed, None)
+        if drawn is None:
+            sequence = self._sequence
+            drawn = Draw(next(sequence.numbers), sequence.seed)
+        _TAPE.recorded.append(drawn)
+        return drawn
+
+
+class _Tape(threading.local):
+    """The draws that this thread is taking note of, and those that come instead of fresh ones."""
+
+    def __init__(self) -> None:
+        self.recorded: deque[Draw] | list[Draw] = deque(maxlen=0)
+        self.replayed: Iterator[Draw] = iter(())
+
+
+_TAPE = _Tape()
+
+
+@contextmanager
+def record_draws() -> Iterator[list[Draw]]:
+    """Take note of the draws that this thread makes inside the block."""
+    found: list[Draw] = []
+    before, _TAPE.recorded = _TAPE.recorded, found
+    try:
+        yield found
+    finally:
+        before.extend(found)
+        _TAPE.recorded = before
+
+
+@contextmanager
+def replay_draws(draws: Sequence[Draw]) -> Iterator[None]:
+    """Make these draws again inside the block, whatever generators are asked."""
+    before, _TAPE.replayed = _TAPE.replayed, iter(draws)
+    try:
+        yield
+    finally:
+        _TAPE.replayed = before
 
 
 default_generator = Generator()

@@ -41,7 +41,6 @@ from tinytensor.tensor.nodes import (
     full_like,
     gather_at,
     iota,
-    permute,
     reshape,
     select,
     take_part,
@@ -66,13 +65,11 @@ def ascending_order(keys: UOp, axis: int, count: int | None = None) -> UOp:
         raise ShapeError(f"{sentence}; it must be below 2 ** 32.")
     if 0 in keys.shape or kept == 0:
         return full(dtypes.int64, 0, nodes.replace_axis(keys.shape, axis, kept))
-    swap = list(range(len(keys.shape)))
-    swap[axis], swap[-1] = swap[-1], axis
-    moved = permute(comparable(keys), tuple(swap))
+    moved = nodes.swap_with_last(comparable(keys), axis)
     *outer, _ = moved.shape
     rows = reshape(moved, (math.prod(outer), extent))
     order = _order_of_rows(rows, kept)
-    return permute(reshape(order, (*outer, kept)), tuple(swap))
+    return nodes.swap_with_last(reshape(order, (*outer, kept)), axis)
 
 
 def comparable(keys: UOp) -> UOp:
@@ -136,32 +133,29 @@ def _merge(x: UOp, run: int, kept: int) -> UOp:
     """Return every two sorted rows as one, or its first half where that holds all to be kept."""
     count, extent = x.shape
     first, second = _halves(x, extent)
-    backwards = take_part(second, 1, range(extent - 1, -1, -1))
+    backwards = take_part(second, 2, range(extent - 1, -1, -1))
     is_enough = extent >= kept
     merged = lesser(first, backwards) if is_enough else _exchange(first, backwards)
     shape = (count // 2, extent if is_enough else 2 * extent)
     width = extent // 2
     while width >= run:
-        first, second = _halves(merged, width)
-        merged = _exchange(first, second)
+        merged = _exchange(*_halves(merged, width))
         width //= 2
     pieces = reshape(merged, (math.prod(shape) // run, run))
     return reshape(_sort_runs(pieces), shape)
 
 
 def _halves(x: UOp, width: int) -> list[UOp]:
-    """Return the even and the odd pieces of some width."""
+    """Return the even and the odd pieces of some width, as rows of one piece."""
     count = math.prod(x.shape) // (2 * width)
     split = reshape(x, (count, 2, width))
-    parts = [take_part(split, 1, range(half, half + 1)) for half in range(2)]
-    return [reshape(part, (count, width)) for part in parts]
+    return [take_part(split, 1, range(half, half + 1)) for half in range(2)]
 
 
 def _exchange(first: UOp, second: UOp) -> UOp:
-    """Return in one row the lesser of two elements in the first half, the greater in the second."""
-    count, width = first.shape
-    single, shape = (count, 1, width), (count, 2, width)
-    x, y = (broadcast(reshape(each, single), shape) for each in (first, second))
+    """Return rows of two pieces: the lesser of two elements before, the greater behind."""
+    count, _, width = first.shape
+    shape = (count, 2, width)
+    x, y = (broadcast(each, shape) for each in (first, second))
     half = broadcast(reshape(iota(2), (2, 1)), shape)
-    chosen = select(is_equal(half, 0), lesser(x, y), greater(x, y))
-    return reshape(chosen, (count, 2 * width))
+    return select(is_equal(half, 0), lesser(x, y), greater(x, y))

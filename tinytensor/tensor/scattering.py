@@ -18,7 +18,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import Number, UOp, cast, const
 from tinytensor.tensor.axes import Shape, broadcast_shapes, check_axis
 from tinytensor.tensor.base import TensorBase
-from tinytensor.tensor.formulas import add, div, greater, is_equal, mul, sub
+from tinytensor.tensor.formulas import FOLD_TWO, add, div, greater, is_equal, mul, sub
 from tinytensor.tensor.gathering import along, check_index, checked, from_either_end
 from tinytensor.tensor.host import check_number
 from tinytensor.tensor.nodes import (
@@ -37,7 +37,7 @@ from tinytensor.tensor.nodes import (
 from tinytensor.tensor.operands import check_devices
 from tinytensor.tensor.reduction import at_least_1d
 from tinytensor.tensor.statistics import running
-from tinytensor.tensor.updates import FOLDS, NOWHERE, fold_at, is_hit_at, last_at
+from tinytensor.tensor.updates import NOWHERE, fold_at, is_hit_at, last_at
 
 REDUCTIONS: Final = {
     "sum": Combine.ADD,
@@ -101,7 +101,7 @@ def reduce_at(
     is_float, combine = x.dtype.is_float, REDUCTIONS[how]
     own, terms = (widen(x), widen(values)) if is_float else (x, values)
     folded = fold_at(combine, terms, axes, indices, x.shape)
-    joined = FOLDS[combine](own, folded) if include_self else folded
+    joined = FOLD_TWO[combine](own, folded) if include_self else folded
     if how == "mean":
         count = _count_at(axes, indices, x.shape, joined.dtype, include_self)
         joined = apply(Op.DIV if is_float else Op.FLOORDIV, joined, count)

@@ -15,8 +15,10 @@ from tinytensor.tensor.joining import Joining
 from tinytensor.tensor.logic import Logic
 from tinytensor.tensor.products import Products
 from tinytensor.tensor.random import Random
+from tinytensor.tensor.sampling import Sampling
 from tinytensor.tensor.scattering import Scattering
 from tinytensor.tensor.softmax import Softmax
+from tinytensor.tensor.sorting import Sorting
 from tinytensor.tensor.statistics import Statistics
 from tinytensor.tensor.transcendental import Transcendental
 
@@ -35,8 +37,10 @@ class Tensor(
     Borders,
     Products,
     Statistics,
+    Sorting,
     Random,
     Inplace,
+    Sampling,
     Display,
     Autograd,
 ):
