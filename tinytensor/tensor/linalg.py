@@ -14,9 +14,8 @@ from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.formulas import add, mul
 from tinytensor.tensor.host import check_number
 from tinytensor.tensor.movement import Movement
-from tinytensor.tensor.nodes import broadcast, permute, reshape, widen
+from tinytensor.tensor.nodes import broadcast, fold, permute, reshape, widen
 from tinytensor.tensor.operands import check_devices
-from tinytensor.tensor.reduction import fold
 
 
 def product(a: UOp, b: UOp) -> UOp:

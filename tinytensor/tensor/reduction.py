@@ -8,13 +8,12 @@ from typing import Generic, NamedTuple, Self, TypeVar, overload
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import DTypeError, IndexOutOfRange
 from tinytensor.grad import with_rules
-from tinytensor.ops.attrs import Combine, ReduceAttrs
-from tinytensor.ops.op import Op
+from tinytensor.ops.attrs import Combine
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.axes import Dims, Shape, check_axes
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.formulas import div, is_equal, mul, sqrt, sub
-from tinytensor.tensor.nodes import broadcast, full_like, iota, reshape, select, widen
+from tinytensor.tensor.nodes import broadcast, fold, full_like, iota, reshape, select, widen
 
 T = TypeVar("T")
 
@@ -29,13 +28,6 @@ class Extremes(NamedTuple, Generic[T]):
 def at_least_1d(x: UOp) -> UOp:
     """Return x, as an axis of one element if it is 0-d: then it folds like any other."""
     return x if x.shape else reshape(x, (1,))
-
-
-def fold(combine: Combine, x: UOp, axes: Shape) -> UOp:
-    """Return x folded over axes, which stay with extent 1; argmax and argmin give int64."""
-    position = combine in (Combine.ARGMAX, Combine.ARGMIN)
-    dtype = dtypes.int64 if position else x.dtype
-    return UOp(Op.REDUCE, dtype, (x,), ReduceAttrs(combine, axes))
 
 
 def average(x: UOp, axes: Shape, fewer: float = 0) -> UOp:

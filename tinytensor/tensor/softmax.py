@@ -13,8 +13,8 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.axes import Dims, Shape, check_axes, check_axis
 from tinytensor.tensor.formulas import add, exp, is_equal, log, magnitude
-from tinytensor.tensor.nodes import apply, broadcast, floating, full, reshape, select, widen
-from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float, fold
+from tinytensor.tensor.nodes import apply, broadcast, floating, fold, full, reshape, select, widen
+from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float
 
 
 def _over_axes(op: Op, x: UOp, folded: UOp) -> UOp:

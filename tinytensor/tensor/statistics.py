@@ -11,20 +11,11 @@ from tinytensor.ops.attrs import Combine
 from tinytensor.ops.uop import Number, UOp, cast
 from tinytensor.tensor import nodes, precise
 from tinytensor.tensor.axes import Dims, Shape, check_axes, check_axis
-from tinytensor.tensor.formulas import (
-    add,
-    greater,
-    is_at_most,
-    is_unequal,
-    lesser,
-    magnitude,
-    mul,
-)
-from tinytensor.tensor.nodes import full_like, select, widen
-from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float, fold, root_of_spread
+from tinytensor.tensor.formulas import FOLD_TWO, is_at_most, is_unequal, magnitude, mul
+from tinytensor.tensor.nodes import fold, full_like, select, widen
+from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float, root_of_spread
 
 T = TypeVar("T")
-FOLD_TWO = {Combine.ADD: add, Combine.MUL: mul, Combine.MAX: greater, Combine.MIN: lesser}
 BLOCK = 64  # a running fold reads so many elements for each of its own
 
 
