@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from fuzz.numpy_mirror import Mirror, Package
+from fuzz.numpy_mirror import Mirror, Package, in_rows
 
 import tinytensor
 
@@ -91,7 +91,7 @@ def look_at_mirror(x, _how):
 
 def mirror_of(steps):
     """A run beside NumPy."""
-    run = Run(Package, look_at_mirror)
+    run = Run(Package, look_at_mirror, in_rows)
     with np.errstate(all="ignore"):
         run.take_all(steps)
     return run
@@ -222,7 +222,8 @@ class Grower:
             self.add(Step("fresh", text, self.fresh_name()))
 
     def write(self, name):
-        text = self.pick(WRITES)(self, self.value(name), name)
+        x = self.value(name)
+        text = None if overlaps(x) else self.pick(WRITES)(self, x, name)
         if text is not None:
             moves_axes = "squeeze_" in text or "transpose_" in text  # refused for a leaf
             without = self.with_grads and not moves_axes and self.chance(0.2)
@@ -267,7 +268,16 @@ class Grower:
         return self.shuffled(range(extent))[:count]
 
     def mask(self, x):
-        return f"({self.operand(x)} > 0)"
+        shaped = [name for name in self.names if self.value(name).shape == x.shape]
+        return f"({self.pick(shaped)} > 0)"
+
+
+def overlaps(x):
+    """Whether windows share elements: what a write to them does is undefined in PyTorch."""
+    axes = [axis for axis, extent in enumerate(x.shape) if extent > 1]
+    grids = np.indices(x.shape, sparse=True)
+    places = sum([grids[axis] * x.strides[axis] for axis in axes], np.zeros(x.shape, int))
+    return 0 not in [x.strides[axis] for axis in axes] and np.unique(places).size < x.size
 
 
 def by_extents(g, x):
@@ -331,7 +341,8 @@ VIEWS = (
     one_part,
     lambda g, x: f".select({g.axis(x)}, {g.integer(0, 1)})",
     lambda g, x: f".movedim({g.axis(x)}, {g.axis(x)})" if x.ndim else None,
-    lambda g, x: ".detach()",
+    # What is written to a detached view is tracked again here, and is not in PyTorch.
+    lambda g, x: None if g.with_grads else ".detach()",
     lambda g, x: ".contiguous()",
     *[lambda g, x: f"[{g.index(x)}]"] * 5,
 )
@@ -383,9 +394,11 @@ FRESH = (
     multiplied,
     taken,
     converted,
-    lambda g, x, name: f"{name}.clone()",
+    lambda g, x, name: f"{name}{g.pick(['', '.detach()'])}.clone()",
     lambda g, x, name: f"{name}.where({g.mask(x)}, {g.operand(x)})",
-    lambda g, x, name: f"{name}.{g.pick(['neg', 'abs', 'relu'])}()" if x.dtype.kind != "b" else None,
+    lambda g, x, name: (
+        f"{name}.{g.pick(['neg', 'abs', 'relu'])}()" if x.dtype.kind != "b" else None
+    ),
     lambda g, x, name: f"{name}.clamp(-1, 2)" if x.dtype.kind != "b" else None,
     lambda g, x, name: f"{name}.flip({g.axis(x)})" if x.ndim else None,
     lambda g, x, name: f"{name}.roll(1, {g.axis(x)})" if x.ndim else None,
@@ -415,8 +428,8 @@ def assigned(g, x, name):
 
 def placed(g, x, name):
     """Assignment to computed places; different ones, so that order says nothing."""
-    if not x.ndim or not x.size:
-        return None
+    if not x.ndim or not x.size or 0 in x.strides:
+        return None  # expanded ones are refused here, and PyTorch warns
     axis = g.axis(x)
     indices = g.chosen(x.shape[axis], g.integer(1, 3))
     part = np.take(x, indices, axis)

@@ -1,4 +1,4 @@
-"""NumPy arrays under PyTorch's names: an eager oracle whose views alias, for programs that write."""
+"""NumPy arrays under PyTorch's names: an eager oracle, whose views alias."""
 
 import contextlib
 
@@ -31,17 +31,13 @@ def as_operand(x, number):
 def binary(function, truth=False):
     def method(self, other):
         y = as_operand(self.array, other)
+        if function is np.subtract and np.dtype(bool) in (self.dtype, y.dtype):
+            raise TypeError("bools have no difference")
         dtype = promote(self.array, y)
         result = function(self.array.astype(dtype), y.astype(dtype))
         return Mirror(result if truth else result.astype(dtype))
 
     return method
-
-
-def subtract(x, y):
-    if x.dtype == bool:
-        raise TypeError("bools have no difference")
-    return x - y
 
 
 def unary(function):
@@ -61,6 +57,11 @@ def written(method):
         return self.put(result)
 
     return write
+
+
+def in_rows(kind, x):
+    """A fresh result in row-major order."""
+    return Mirror(x.array.copy(order="C")) if kind == "fresh" else x
 
 
 def expand(x, *shape):
@@ -87,6 +88,10 @@ def places(index, axis, shape):
     grid = list(np.indices(index.shape))
     grid[axis] = index
     return tuple(grid)
+
+
+def leading_part(source, index):
+    return source.array[tuple([slice(extent) for extent in index.shape])]
 
 
 def entry(index):
@@ -161,11 +166,14 @@ class Mirror:
         return self.split(-(-self.shape[axis] // count), axis)
 
     def __getitem__(self, index):
-        return Mirror(self.array[entry(index)])
+        parts = entry(index)
+        if not any(isinstance(each, (list, np.ndarray)) or each is ... for each in parts):
+            parts = (*parts, ...)  # else one element is no view
+        return Mirror(self.array[parts])
 
     # Fresh results.
     add = __add__ = __radd__ = binary(np.add)
-    sub = __sub__ = binary(subtract)
+    sub = __sub__ = binary(np.subtract)
     mul = __mul__ = __rmul__ = binary(np.multiply)
     maximum, minimum = binary(np.maximum), binary(np.minimum)
     remainder = __mod__ = binary(np.remainder)
@@ -204,7 +212,9 @@ class Mirror:
         return Mirror(self.array[places(index.array, axis, self.shape)])
 
     def sort(self, axis):
-        return Mirror(np.sort(self.array, axis, kind="stable") if self.shape else self.array + 0), None
+        return Mirror(
+            np.sort(self.array, axis, kind="stable") if self.shape else self.array + 0
+        ), None
 
     # Writes.
     add_, sub_, mul_ = written(add), written(sub), written(mul)
@@ -226,14 +236,15 @@ class Mirror:
     def __setitem__(self, index, value):
         values = value.array if isinstance(value, Mirror) else np.asarray(value)
         parts = entry(index)
-        if all(isinstance(each, (list, np.ndarray)) is False for each in parts):
-            target = Mirror(self.array[(*parts, ...)] if ... not in parts else self.array[parts])
+        if not any(isinstance(each, (list, np.ndarray)) for each in parts):
+            target = self[index]
             while values.ndim > target.array.ndim and values.shape[0] == 1:
                 values = values[0]
             target.put(np.broadcast_to(values, target.shape))
         else:
-            self.put(self.array)
-            self.array[parts] = values.astype(self.dtype)
+            if isinstance(value, Mirror) and value.dtype != self.dtype:
+                raise TypeError("dtypes differ")
+            self.put(self.array).array[parts] = values.astype(self.dtype)
 
     def index_put_(self, indices, values, accumulate=False):
         if not accumulate:
@@ -256,13 +267,13 @@ class Mirror:
 
     def scatter_(self, axis, index, value):
         where = places(index.array, axis, self.shape)
-        values = np.asarray(value if not isinstance(value, Mirror) else value.array)
-        self.put(self.array).array[where] = values.astype(self.dtype)
+        values = leading_part(value, index) if isinstance(value, Mirror) else value
+        self.put(self.array).array[where] = values
         return self
 
     def scatter_add_(self, axis, index, source):
         where = places(index.array, axis, self.shape)
-        np.add.at(self.put(self.array).array, where, source.array)
+        np.add.at(self.put(self.array).array, where, leading_part(source, index))
         return self
 
     def masked_scatter_(self, mask, source):

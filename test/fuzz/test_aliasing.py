@@ -35,8 +35,8 @@ def difference(ours, theirs, facts, licenses=()):
         if mine.step != other.step:
             refusal = mine if mine.error else other
             return f"only one refuses: {refusal.step.line}: {refusal.error}"
-        if mine.facts[:facts] != other.facts[:facts]:
-            return f"{mine.step.line}: {mine.facts}, not {other.facts}"
+        if mine.facts[:facts] != other.facts[:facts] or bool(mine.error) != bool(other.error):
+            return f"{mine.step.line}: {mine.error or mine.facts}, not {other.error or other.facts}"
         if not np.array_equal(mine.values, other.values):
             return f"{mine.step.line}:\n{mine.values}\nnot\n{other.values}"
     return ""
