@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any, Self, TypeAlias, TypeVar
 
 from tinytensor.errors import DTypeError, GradientError, ShapeError
@@ -21,6 +22,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.base import OWNERS, TensorBase
 from tinytensor.tensor.checkpoint import checkpoint
+from tinytensor.tensor.companions import accompany
 from tinytensor.tensor.custom_function import Function, FunctionContext
 from tinytensor.tensor.grad_mode import enable_grad
 from tinytensor.tensor.nodes import full_like
@@ -100,6 +102,16 @@ class Autograd(TensorBase):
         self._look(self._layout().cut_off())
         return self
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a leaf with the same values and gradient in memory of its own."""
+        if not self.is_leaf:
+            sentence = f"deepcopy: the tensor was computed: shape {self.shape}"
+            raise GradientError(f"{sentence}; it must be a leaf. Use clone().")
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        copied._fill(self.detach().uop, self.device, self.requires_grad)
+        copied._grad = deepcopy(self._grad, memo)
+        return copied
+
     @property
     def data(self) -> Self:
         """The same as detach(): what is written to it changes a leaf, which stays one."""
@@ -130,6 +142,8 @@ class Autograd(TensorBase):
         [2.0, 4.0]
         """
         upstream = _upstream_of("backward", self, gradient)
+        if gradient is None:
+            accompany(self)
         if inputs is None:
             serials = dict.fromkeys(map(serial_of_leaf, origins_below([self.uop])))
             owners = [OWNERS[serial] for serial in serials if serial in OWNERS]

@@ -168,7 +168,7 @@ class TensorBase:
 
     def _seen(self, view: View) -> Self:
         """Return a tensor that sees this one's cell in another way."""
-        tensor = type(self).__new__(type(self))
+        tensor = self._blank()
         tensor.cell = self.cell
         if MODE.is_enabled:
             tensor._look(None if view.is_plain else view)
@@ -178,6 +178,10 @@ class TensorBase:
         tensor.site = caller_site()
         tensor._grad = None
         return tensor
+
+    def _blank(self) -> Self:
+        """Return a tensor to be filled, of the class that views of this one have."""
+        return type(self).__new__(type(self))
 
     def _layout(self) -> View:
         return view_of_all(self.cell.uop) if self._view is None else self._view
