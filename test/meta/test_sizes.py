@@ -17,7 +17,7 @@ BUDGETS = {
     "compiler and runtime": 8000,
     "CUDA target": 5000,
     "checking machinery": 2500,
-    "Tensor, gradients, nn and interop": 8000,
+    "Tensor, gradients, nn and interop": 10000,
 }
 CHECKS = re.compile(r"tinytensor/ops/(interpret|verify|text|fold|philox|block_|uniform)")
 CUDA = re.compile(
@@ -153,7 +153,7 @@ def test_a_chain_of_elif_is_one_block():
 
 
 def test_a_budget_that_is_exceeded_is_found():
-    assert overspent({"ops": 7000, "schedule": 1001, "tensor": 8000}) == {
+    assert overspent({"ops": 7000, "schedule": 1001, "tensor": 10000}) == {
         "compiler and runtime": 8001
     }
 

@@ -10,6 +10,7 @@ from tinytensor.nn.rounding import widened
 from tinytensor.tensor import nodes
 from tinytensor.tensor.gathering import checked
 from tinytensor.tensor.operands import result_dtype
+from tinytensor.tensor.reduction import check_float
 from tinytensor.tensor.tensor import Tensor
 
 IGNORED = -100
@@ -35,8 +36,8 @@ def compare(
     reduction: str,
     formula: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Return the loss of each pair by a formula; halves compute in float32."""
-    dtype = result_dtype(who, input, target)
+    """Return the loss of each pair of floats by a formula; halves compute in float32."""
+    dtype = check_float(who, result_dtype(who, input, target))
     loss = formula(widened(input), widened(target))
     return reduce_loss(who, loss, reduction).to(dtype)
 
@@ -47,7 +48,9 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """Return the absolute difference."""
+    """Return the absolute difference; integers are taken too."""
+    if not result_dtype("l1_loss", input, target).is_float:
+        return reduce_loss("l1_loss", (input - target).abs(), reduction)
     return compare("l1_loss", input, target, reduction, lambda x, y: (x - y).abs())
 
 
@@ -162,6 +165,7 @@ def cross_entropy(
     if not 0 <= label_smoothing <= 1:
         sentence = f"cross_entropy: no such smoothing: {label_smoothing}"
         raise ValueError(f"{sentence}; label_smoothing must be in 0 .. 1.")
+    check_float("cross_entropy", input.dtype)
     shares = widened(input).log_softmax(min(input.ndim, 2) - 1)
     if target.dtype.is_float:
         loss = probability_loss(shares, target, weight, reduction, label_smoothing)
@@ -182,6 +186,7 @@ def nll_loss(
     The mean divides by the weights of the indices that are not ignored. After an index that names
     no class, the next host read raises.
     """
+    check_float("nll_loss", input.dtype)
     loss = index_loss(widened(input), target, weight, ignore_index, reduction, 0)
     return loss.to(input.dtype)
 

@@ -19,6 +19,7 @@ from tinytensor.errors import (
     IndexOutOfRange,
     ShapeError,
 )
+from tinytensor.grad import with_rules
 from tinytensor.ops.attrs import (
     CheckAttrs,
 )
@@ -43,6 +44,7 @@ from tinytensor.tensor.formulas import (
 from tinytensor.tensor.nodes import (
     broadcast,
     full,
+    full_like,
     gather_at,
     iota,
     reshape,
@@ -114,7 +116,8 @@ class Gathering(TensorBase):
         check_index("gather", self, index)
         axis = check_axis("gather", dim, self.ndim)
         if index.numel() == 0:
-            return self._wrap(full(self.dtype, 0, index.shape))
+            nothing = full(self.dtype, 0, index.shape)
+            return self._wrap(with_rules(nothing, [self.uop], lambda g, out, x: full_like(x, 0)))
         x, places = at_least_1d(self.uop), at_least_1d(index.uop)
         pairs = zip(places.shape, x.shape, strict=False)
         beyond = {place for place, (n, m) in enumerate(pairs) if n > m}

@@ -7,6 +7,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import ShapeError
+from tinytensor.grad import with_rules
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.uop import Number, UOp, cast
 from tinytensor.tensor import nodes, precise
@@ -38,7 +39,8 @@ def norm_of(x: UOp, p: float, axes: Shape) -> UOp:
     if math.isinf(p):
         return fold(Combine.MAX if p > 0 else Combine.MIN, size, axes)
     if p == 0:
-        return fold(Combine.ADD, cast(is_unequal(x, 0), x.dtype), axes)
+        counted = cast(is_unequal(x, 0), x.dtype)
+        return fold(Combine.ADD, with_rules(counted, [x], lambda g, *_: full_like(g, 0)), axes)
     if p == 1:
         return fold(Combine.ADD, size, axes)
     if p == 2:
