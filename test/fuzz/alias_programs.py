@@ -125,6 +125,10 @@ def smaller(steps):
         for at in range(len(steps) - size, -1, -1):
             yield steps[:at] + steps[at + size :]
     for at, step in enumerate(steps):
+        names = step.text.removeprefix("backward(").removesuffix(")").split(", ")
+        for name in names if step.kind == "end" and len(names) > 1 else ():
+            fewer = ", ".join([each for each in names if each != name])
+            yield [*steps[:at], Step("end", f"backward({fewer})"), *steps[at + 1 :]]
         for match in re.finditer(r"(?<![\w.])\d+(?![\w.])", step.text):
             if int(match[0]) > 0:
                 text = f"{step.text[: match.start()]}{int(match[0]) - 1}{step.text[match.end() :]}"
