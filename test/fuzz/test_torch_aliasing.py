@@ -16,7 +16,7 @@ LICENSES = (
     "modified by an inplace operation",  # gradients see the values that their forward read
     "is a view and is being modified inplace",  # a view made without gradients
     "not implemented for",  # PyTorch lacks a kernel
-    "Autograd not support dtype",  # integers that were written with floats, and none of them at that
+    "Autograd not support dtype",  # of integers that floats were written to
     "returned an invalid gradient",  # that of a scatter's source which is larger than its index
 )
 
