@@ -68,8 +68,8 @@ SETTINGS = (
         "fuse",
         3,
         range(4),
-        "What may share a kernel: 0 nothing, 1 elementwise work before and after a sum; 2 and 3 "
-        "are kept for row kernels and cascades and do what 1 does.",
+        "What may share a kernel: 0 nothing, 1 elementwise work before and after a sum, 2 also "
+        "reductions over the same rows; 3 is kept for cascades and does what 2 does.",
     ),
     Setting("TT_VERIFY", "verify", False, SWITCH, "Check every form of a graph after every pass."),
     Setting(

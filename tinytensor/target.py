@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+GPU_ROW_BYTES = 512 * 8 * 16  # 512 threads with 8 vectors each
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -41,6 +43,14 @@ class Target:
         8
         """
         return max(1, self.vector_bytes // itemsize)
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of one buffer's row that stay on chip between two reductions of the row.
+
+        They stay in a CPU's cache beside rows of other buffers, or in a GPU block's registers.
+        """
+        return GPU_ROW_BYTES if self.kind == "cuda" else self.l2_bytes // 4
 
     def stressed(self) -> Target:
         """Return this machine with narrow vectors, little cache and small kernels.

@@ -144,6 +144,29 @@ def rms_norm(rows, columns):
     return (x * scale * weight).bfloat16()
 
 
+def residual_norm(dtype, rows, columns):
+    """Two results, one an element and one a row each, beside the residual itself."""
+    x = leaf(dtype, rows, columns) + leaf(dtype, rows, columns)
+    centered = x - x.mean(1, keepdim=True)
+    spread = centered.square().mean(1, keepdim=True)
+    return x, (centered * leaf(dtype, columns) / (spread + 1.0).sqrt()).relu(), spread
+
+
+def softmax_gradient(dtype, rows, columns):
+    x, upstream = leaf(dtype, rows, columns), leaf(dtype, rows, columns)
+    shares = (x - x.amax(1, keepdim=True)).exp()
+    shares = shares / shares.sum(1, keepdim=True)
+    return shares * (upstream - (upstream * shares).sum(1, keepdim=True))
+
+
+def log_of_sums(dtype, rows, columns):
+    return leaf(dtype, rows, columns).logsumexp(1)
+
+
+def column_shares(dtype, rows, columns):
+    return leaf(dtype, rows, columns).softmax(0)
+
+
 def row_folds(dtype, rows, columns):
     return leaf(dtype, rows, columns).sum(1), leaf(dtype, rows, columns).argmax(1)
 
@@ -257,6 +280,19 @@ REDUCTIONS = [
         for shape in ((4096, 128), (4096, 1000), (64, 2**17))
     ],
 ]
+ROWS = [
+    *[
+        case("rows", of(dtype, program), sizes, small)
+        for program in (residual_norm, log_of_sums)
+        for dtype in (F32, BF16)
+        for sizes, small in [((4096, 1024), (5, 40)), ((16, 2**17), None), ((5000, 33), (3, 33))]
+    ],
+    *[
+        case("rows", of(BF16, softmax_gradient), sizes, small)
+        for sizes, small in [((8192, 4096), (5, 40)), ((4096, 128), (9, 8))]
+    ],
+    case("rows", of(F32, column_shares), (200, 512), (9, 20)),
+]
 WIDE = [
     case("64-bit indices", of(I8, shifted), (2**32 + 5,)),
     case("64-bit indices", of(F16, linear), (65536, 65536, 1024)),
@@ -266,5 +302,5 @@ WIDE = [
     case("64-bit indices", of(BF16, turned), (2**16, 2**16)),
 ]
 
-CASES = [*LINES, *LAYOUTS, *PRODUCTS, *POINTWISE, *FUNCTIONS, *REDUCTIONS, *WIDE]
+CASES = [*LINES, *LAYOUTS, *PRODUCTS, *POINTWISE, *FUNCTIONS, *REDUCTIONS, *ROWS, *WIDE]
 FAMILIES = tuple(dict.fromkeys(each.family for each in CASES))

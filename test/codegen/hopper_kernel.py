@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import lane, stack
 from tinytensor.dtype import dtypes
-from tinytensor.ops.attrs import TileMmaAttrs, WgmmaAttrs
+from tinytensor.ops.attrs_blocks import TileMmaAttrs, WgmmaAttrs
 from tinytensor.ops.fragments import accumulator_position
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.op import Op

@@ -10,7 +10,7 @@ from tinytensor.codegen.builder import lane
 from tinytensor.codegen.legalize_tiles import legalize_tiles
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
-from tinytensor.ops.attrs import TileMmaAttrs
+from tinytensor.ops.attrs_blocks import TileMmaAttrs
 from tinytensor.ops.fragments import accumulator_position
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.op import Op

@@ -48,7 +48,8 @@ class Program:
         return options[int(self.rng.integers(len(options)))]
 
     def step(self):
-        kind = self.pick((self.unary, self.binary, self.view, self.join, self.fold, self.product))
+        kinds = (self.unary, self.binary, self.view, self.join, self.fold, self.row, self.product)
+        kind = self.pick(kinds)
         made = kind(self.pick(self.values))
         if made is not None and made.tensor.numel() <= 4096:
             self.values.append(made)
@@ -148,6 +149,33 @@ class Program:
         if not value.integral and name not in ("amax", "amin"):
             return None
         return Value(self.small(folds[name]()), value.integral)
+
+    def row(self, value):
+        """What softmax and the norms do: folds of rows, read again by each of their elements."""
+        x = value.tensor
+        if not value.integral or x.ndim == 0 or x.dtype.kind == "uint":
+            return None
+        axes = sorted({int(each) for each in self.rng.integers(x.ndim, size=2)})
+
+        def total(y):
+            return self.small(y.sum(axes, keepdim=True))
+
+        shifted = self.small(x - x.amax(axes, keepdim=True))
+        centered = self.small(x - total(x))
+        residual = self.small(x + self.pick(self.values).tensor.sum())
+        made = {
+            "softmax": lambda: shifted.float() / (total(shifted * shifted) + 1).float(),
+            "cross entropy": lambda: total(shifted) - x.where(x > 0, shifted).amax(axes, True),
+            "norm": lambda: centered * total(centered * centered) + x,
+            "residual": lambda: residual * total(residual).relu() - total(x),
+            "statistics": lambda: total(centered * x),
+            "gradient": lambda: shifted * (x - total(shifted * x)) + total(centered),
+        }
+        name = self.pick(tuple(made))
+        if name != "softmax":
+            return Value(self.small(made[name]()), True)
+        self.values.append(Value(shifted, True))
+        return Value(made[name](), False)
 
     def product(self, value):
         x = value.tensor

@@ -3,7 +3,7 @@ import pytest
 
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
-from tinytensor.ops.attrs import TileMmaAttrs
+from tinytensor.ops.attrs_blocks import TileMmaAttrs
 from tinytensor.ops.fragments import (
     a_position,
     accumulator_position,

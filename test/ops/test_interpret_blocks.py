@@ -8,7 +8,7 @@ from tinytensor.codegen.block_builder import BlockBuilder, mma
 from tinytensor.codegen.builder import lane, stack
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
-from tinytensor.ops.attrs import TileMmaAttrs
+from tinytensor.ops.attrs_blocks import TileMmaAttrs
 from tinytensor.ops.fragments import accumulator_position, c_position
 from tinytensor.ops.interpret_blocks import run_blocks, run_launches
 from tinytensor.ops.kernel import Param

@@ -8,6 +8,7 @@ from tinytensor.codegen.builder import Builder, stack
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops import attrs as a
+from tinytensor.ops import attrs_blocks as ab
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.linear import Grid
 from tinytensor.ops.op import Op
@@ -16,7 +17,7 @@ from tinytensor.ops.uop import UOp, compare, const
 from tinytensor.ops.verify import verify_linear
 
 F16, F32, I32 = dtypes.float16, dtypes.float32, dtypes.int32
-MMA = a.TileMmaAttrs(0, "m16n8k16.f16", 2, 1, True, True)
+MMA = ab.TileMmaAttrs(0, "m16n8k16.f16", 2, 1, True, True)
 
 
 def builder(threads=64, blocks=(2, 1, 1)):
@@ -178,7 +179,7 @@ def test_shared_memory_is_given_out_apart_and_aligned():
 def test_regions_do_not_overlap():
     b = builder()
     for offset in (0, 60):
-        region = UOp(Op.SHARED, F32, (), a.SharedAttrs(offset, 16))
+        region = UOp(Op.SHARED, F32, (), ab.SharedAttrs(offset, 16))
         b.store(region, b.index(0), const(F32, 0.0))
 
     assert "region overlaps another" in refusal(b, grid=Grid((2, 1, 1), 64, 128))
@@ -266,7 +267,7 @@ def test_an_accumulator_is_read_after_the_wait():
 
 # Nodes that are ill formed by themselves.
 def tile(dtype=F16, rows=16, columns=64, swizzle=True):
-    return UOp(Op.TILE, dtype, (), a.TileAttrs(0, rows, columns, 2, swizzle))
+    return UOp(Op.TILE, dtype, (), ab.TileAttrs(0, rows, columns, 2, swizzle))
 
 
 ZERO = const(I32, 0)
@@ -278,39 +279,39 @@ EFFECT = a.EffectAttrs(1)
 @pytest.mark.parametrize(
     ("op", "dtype", "operands", "attrs", "words"),
     [
-        (Op.PLACE, I32, (), a.PlaceAttrs("lane", 32), "coordinates are thread, block_x"),
-        (Op.PLACE, dtypes.int64, (), a.PlaceAttrs("thread", 32), "is an int32"),
-        (Op.SHARED, F32, (), a.SharedAttrs(2, 4), "is aligned to 4 bytes"),
-        (Op.TILE, F16, (), a.TileAttrs(512, 8, 64, 1, True), "is aligned to 1024 bytes"),
-        (Op.TILE, F16, (), a.TileAttrs(0, 8, 40, 1, True), "a swizzled row has"),
-        (Op.TILE, F16, (), a.TileAttrs(0, 4, 64, 1, True), "a multiple of 1024 bytes"),
-        (Op.BARRIER, VOID, (), a.BarrierAttrs(1, 16, 32), "numbers are below 16"),
-        (Op.BARRIER, VOID, (), a.BarrierAttrs(1, 1, 33), "awaits whole warps"),
-        (Op.EXCHANGE, I32, (ZERO,), a.ExchangeAttrs(1, 32), "distances are 1 to 31"),
-        (Op.EXCHANGE, F32, (ZERO,), a.ExchangeAttrs(1, 1), "dtypes differ"),
-        (Op.ROLE, VOID, (), a.RoleAttrs(1, "two words", 0, 1, 0), "named by one word"),
-        (Op.ROLE, VOID, (), a.RoleAttrs(1, "load", 0, 1, 100), "budgets are multiples of 8"),
-        (Op.COPY_WAIT, VOID, (), a.WaitAttrs(1, -1), "leaves a negative number"),
+        (Op.PLACE, I32, (), ab.PlaceAttrs("lane", 32), "coordinates are thread, block_x"),
+        (Op.PLACE, dtypes.int64, (), ab.PlaceAttrs("thread", 32), "is an int32"),
+        (Op.SHARED, F32, (), ab.SharedAttrs(2, 4), "is aligned to 4 bytes"),
+        (Op.TILE, F16, (), ab.TileAttrs(512, 8, 64, 1, True), "is aligned to 1024 bytes"),
+        (Op.TILE, F16, (), ab.TileAttrs(0, 8, 40, 1, True), "a swizzled row has"),
+        (Op.TILE, F16, (), ab.TileAttrs(0, 4, 64, 1, True), "a multiple of 1024 bytes"),
+        (Op.BARRIER, VOID, (), ab.BarrierAttrs(1, 16, 32), "numbers are below 16"),
+        (Op.BARRIER, VOID, (), ab.BarrierAttrs(1, 1, 33), "awaits whole warps"),
+        (Op.EXCHANGE, I32, (ZERO,), ab.ExchangeAttrs(1, 32), "distances are 1 to 31"),
+        (Op.EXCHANGE, F32, (ZERO,), ab.ExchangeAttrs(1, 1), "dtypes differ"),
+        (Op.ROLE, VOID, (), ab.RoleAttrs(1, "two words", 0, 1, 0), "named by one word"),
+        (Op.ROLE, VOID, (), ab.RoleAttrs(1, "load", 0, 1, 100), "budgets are multiples of 8"),
+        (Op.COPY_WAIT, VOID, (), ab.WaitAttrs(1, -1), "leaves a negative number"),
         (
-            *(Op.COPY_ASYNC, VOID, (tile(), ZERO, SOURCE, ZERO, ZERO), a.CopyAttrs(1, 3)),
+            *(Op.COPY_ASYNC, VOID, (tile(), ZERO, SOURCE, ZERO, ZERO), ab.CopyAttrs(1, 3)),
             "moves 4, 8 or 16 bytes",
         ),
         (
-            *(Op.COPY_ASYNC, VOID, (SOURCE, ZERO, tile(), ZERO, ZERO), a.CopyAttrs(1, 8)),
+            *(Op.COPY_ASYNC, VOID, (SOURCE, ZERO, tile(), ZERO, ZERO), ab.CopyAttrs(1, 8)),
             "copies from global to shared",
         ),
-        (Op.LDMATRIX, I32, (tile(), ZERO), a.FragmentAttrs(1, False), "gives uint32x4"),
+        (Op.LDMATRIX, I32, (tile(), ZERO), ab.FragmentAttrs(1, False), "gives uint32x4"),
         (
             *(Op.LDMATRIX, dtypes.uint32.vector(4), (tile(F32), ZERO)),
-            *(a.FragmentAttrs(1, False), "reads elements of 16 bits"),
+            *(ab.FragmentAttrs(1, False), "reads elements of 16 bits"),
         ),
         (Op.MBARRIER_ARRIVE, VOID, (tile(), ZERO), EFFECT, "is about something"),
         (
-            *(Op.TENSOR_MAP, F16, (), a.TensorMapAttrs(0, (64, 64), (60,), (64, 8), 128)),
+            *(Op.TENSOR_MAP, F16, (), ab.TensorMapAttrs(0, (64, 64), (60,), (64, 8), 128)),
             "16 bytes divide the stride",
         ),
         (
-            *(Op.TENSOR_MAP, F16, (), a.TensorMapAttrs(0, (64, 64), (64,), (32, 8), 128)),
+            *(Op.TENSOR_MAP, F16, (), ab.TensorMapAttrs(0, (64, 64), (64,), (32, 8), 128)),
             "a swizzle is that of the box's row",
         ),
     ],
@@ -323,11 +324,19 @@ def test_an_ill_formed_node_is_refused(op, dtype, operands, attrs, words):
 @pytest.mark.parametrize(
     ("attrs", "registers", "words"),
     [
-        (a.TileMmaAttrs(1, "m16n8k16.bf16", 1, 1, True, True), 8, "dtype is not the instruction's"),
-        (a.TileMmaAttrs(1, "m16n8k16.f16", 1, 1, True, False), 8, "k differs"),
-        (a.TileMmaAttrs(1, "m16n8k16.f16", 2, 1, True, True), 4, "does not divide what a warp"),
-        (a.TileMmaAttrs(1, "m64n16k16.f16", 2, 1, True, True), 4, "no whole warpgroups"),
-        (a.TileMmaAttrs(1, "m16n8k16.f16", 1, 1, True, True), 4, "must be float32x8"),
+        (
+            ab.TileMmaAttrs(1, "m16n8k16.bf16", 1, 1, True, True),
+            8,
+            "dtype is not the instruction's",
+        ),
+        (ab.TileMmaAttrs(1, "m16n8k16.f16", 1, 1, True, False), 8, "k differs"),
+        (
+            ab.TileMmaAttrs(1, "m16n8k16.f16", 2, 1, True, True),
+            4,
+            "does not divide what a warp",
+        ),
+        (ab.TileMmaAttrs(1, "m64n16k16.f16", 2, 1, True, True), 4, "no whole warpgroups"),
+        (ab.TileMmaAttrs(1, "m16n8k16.f16", 1, 1, True, True), 4, "must be float32x8"),
     ],
 )
 def test_an_ill_formed_product_is_refused(attrs, registers, words):
@@ -339,7 +348,7 @@ def test_an_ill_formed_product_is_refused(attrs, registers, words):
 
 def test_a_single_thread_has_no_place():
     b = Builder("sample", (Param(F32, 8, True),), I32)
-    place = UOp(Op.PLACE, I32, (), a.PlaceAttrs("thread", 32))
+    place = UOp(Op.PLACE, I32, (), ab.PlaceAttrs("thread", 32))
     b.store(b.param(0), place, const(F32, 0.0))
 
     assert "is an op of a thread block" in refusal(b)

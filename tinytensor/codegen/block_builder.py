@@ -10,6 +10,7 @@ from tinytensor.codegen.builder import Builder
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops import attrs as a
+from tinytensor.ops import attrs_blocks as b
 from tinytensor.ops.fragments import WARP_THREADS, accumulator_registers
 from tinytensor.ops.infer_blocks import TILE_ALIGNMENT_BYTES
 from tinytensor.ops.kernel import Param
@@ -57,7 +58,7 @@ class BlockBuilder(Builder):
         """Return `thread`, `block_x`, `block_y` or `block_z` of the running thread, an int32."""
         extents = dict(zip(BLOCK_AXES, self.blocks, strict=True))
         extent = extents.get(kind, self.threads)
-        return UOp(Op.PLACE, dtypes.int32, (), a.PlaceAttrs(kind, extent))
+        return UOp(Op.PLACE, dtypes.int32, (), b.PlaceAttrs(kind, extent))
 
     @property
     def thread(self) -> UOp:
@@ -75,7 +76,7 @@ class BlockBuilder(Builder):
         if (first + warps) * WARP_THREADS > self.threads:
             sentence = f"role {name} needs warps {first} to {first + warps - 1}"
             raise InternalError(f"builder: {self.name}: {sentence}, of {self.threads} threads.")
-        attrs = a.RoleAttrs(self._next_order(), name, first, warps, registers)
+        attrs = b.RoleAttrs(self._next_order(), name, first, warps, registers)
         opened = self._effect(UOp(Op.ROLE, dtypes.void, (), attrs))
         self._visible.append(set())
         self._role_warps = first + warps
@@ -89,7 +90,7 @@ class BlockBuilder(Builder):
     def shared(self, dtype: DType, elements: int) -> UOp:
         """Return a fresh region of the block's shared memory, 16-byte aligned."""
         offset = self._allocate(elements * dtype.itemsize, SHARED_ALIGNMENT_BYTES)
-        return UOp(Op.SHARED, dtype, (), a.SharedAttrs(offset, elements))
+        return UOp(Op.SHARED, dtype, (), b.SharedAttrs(offset, elements))
 
     def tile(
         self, dtype: DType, rows: int, columns: int, stages: int = 1, swizzle: bool = True
@@ -97,22 +98,22 @@ class BlockBuilder(Builder):
         """Return a ring of tiles, 1024-byte aligned; ops/tile.py knows its addresses."""
         size = rows * columns * stages * dtype.itemsize
         offset = self._allocate(size, TILE_ALIGNMENT_BYTES)
-        return UOp(Op.TILE, dtype, (), a.TileAttrs(offset, rows, columns, stages, swizzle))
+        return UOp(Op.TILE, dtype, (), b.TileAttrs(offset, rows, columns, stages, swizzle))
 
     def mbarriers(self, count: int, arrivals: int) -> UOp:
         """Return `count` transaction barriers, each of `arrivals` arrivals a phase."""
         offset = self._allocate(count * MBARRIER_BYTES, MBARRIER_BYTES)
-        return UOp(Op.MBARRIERS, dtypes.uint64, (), a.MbarrierAttrs(offset, count, arrivals))
+        return UOp(Op.MBARRIERS, dtypes.uint64, (), b.MbarrierAttrs(offset, count, arrivals))
 
     # Threads together.
     def barrier(self, number: int = 0, threads: int = 0) -> None:
         """Wait for the whole block, or at a named barrier for that many threads."""
-        attrs = a.BarrierAttrs(self._next_order(), number, threads or self.threads)
+        attrs = b.BarrierAttrs(self._next_order(), number, threads or self.threads)
         self._effect(UOp(Op.BARRIER, dtypes.void, (), attrs))
 
     def exchange(self, x: UOp, distance: int) -> UOp:
         """Return x of the lane whose number differs by XOR with `distance`."""
-        attrs = a.ExchangeAttrs(self._next_order(), distance)
+        attrs = b.ExchangeAttrs(self._next_order(), distance)
         return self._effect(UOp(Op.EXCHANGE, x.dtype, (x,), attrs))
 
     # Copies by threads.
@@ -128,7 +129,7 @@ class BlockBuilder(Builder):
         """Start a copy of adjacent elements to shared memory; those from `valid` on become 0."""
         inside = elements if valid is None else valid
         operands = (target, index, source, start, inside)
-        self._append_effect(Op.COPY_ASYNC, operands, a.CopyAttrs(self._next_order(), elements))
+        self._append_effect(Op.COPY_ASYNC, operands, b.CopyAttrs(self._next_order(), elements))
 
     def commit(self) -> None:
         """Close a group of the copies started by this thread."""
@@ -136,12 +137,12 @@ class BlockBuilder(Builder):
 
     def wait_copies(self, pending: int = 0) -> None:
         """Wait until at most `pending` of this thread's newest groups are unfinished."""
-        self._append_effect(Op.COPY_WAIT, (), a.WaitAttrs(self._next_order(), pending))
+        self._append_effect(Op.COPY_WAIT, (), b.WaitAttrs(self._next_order(), pending))
 
     # Matrix instructions of one warp.
     def ldmatrix(self, source: UOp, index: UOp | int, transposed: bool = False) -> UOp:
         """Load four 8 x 8 matrices as uint32x4; lane 8 * i + r gives row r of matrix i."""
-        attrs = a.FragmentAttrs(self._next_order(), transposed)
+        attrs = b.FragmentAttrs(self._next_order(), transposed)
         operands = (source, self._as_index(index))
         return self._effect(UOp(Op.LDMATRIX, dtypes.uint32.vector(4), operands, attrs))
 
@@ -159,14 +160,14 @@ class BlockBuilder(Builder):
     ) -> None:
         """Start to fill tile[stage] by all running threads; beyond rows and columns it is 0."""
         threads = self._running_threads
-        attrs = a.TileCopyAttrs(self._next_order(), threads, row_stride, access_elements)
+        attrs = b.TileCopyAttrs(self._next_order(), threads, row_stride, access_elements)
         self._append_effect(Op.TILE_COPY, (tile, stage, source, start, rows, columns), attrs)
 
     def accumulator(
         self, instruction: str, block_m: int, block_n: int, warps_m: int, warps_n: int
     ) -> UOp:
         """Return the zeroed register of a block's product, laid out as ops/fragments.py tells."""
-        attrs = a.TileMmaAttrs(0, instruction, warps_m, warps_n, True, True)
+        attrs = b.TileMmaAttrs(0, instruction, warps_m, warps_n, True, True)
         registers = accumulator_registers(attrs, block_m, block_n)
         return self.register(dtypes.float32.vector(registers), 0.0)
 
@@ -177,7 +178,7 @@ class BlockBuilder(Builder):
         x_stage: UOp | int,
         y: UOp,
         y_stage: UOp | int,
-        attrs: a.TileMmaAttrs,
+        attrs: b.TileMmaAttrs,
     ) -> None:
         """Start accumulator += x[x_stage] @ y[y_stage]; the order in attrs is replaced."""
         ordered = dataclasses.replace(attrs, order=self._next_order())
@@ -185,7 +186,7 @@ class BlockBuilder(Builder):
 
     def mma_wait(self, accumulator: UOp, pending: int = 0) -> None:
         """Wait until at most `pending` of the newest products are in flight."""
-        self._append_effect(Op.MMA_WAIT, (accumulator,), a.WaitAttrs(self._next_order(), pending))
+        self._append_effect(Op.MMA_WAIT, (accumulator,), b.WaitAttrs(self._next_order(), pending))
 
     # Hopper: transaction barriers.
     def mbarrier_init(self, barriers: UOp) -> None:
@@ -209,7 +210,7 @@ class BlockBuilder(Builder):
         """Return a param, seen as rows x columns, in boxes that fill the tile."""
         box = (tile.attrs.columns, tile.attrs.rows)
         swizzle = box[0] * tile.dtype.itemsize if tile.attrs.swizzle else 0
-        attrs = a.TensorMapAttrs(number, (columns, rows), (row_stride,), box, swizzle)
+        attrs = b.TensorMapAttrs(number, (columns, rows), (row_stride,), box, swizzle)
         return UOp(Op.TENSOR_MAP, self.params[number].dtype, (), attrs)
 
     def bulk_load(
@@ -238,7 +239,7 @@ class BlockBuilder(Builder):
 
     def bulk_wait(self, pending: int = 0) -> None:
         """Wait until at most `pending` of the newest groups still read shared memory."""
-        self._append_effect(Op.BULK_WAIT, (), a.WaitAttrs(self._next_order(), pending))
+        self._append_effect(Op.BULK_WAIT, (), b.WaitAttrs(self._next_order(), pending))
 
     def proxy_fence(self) -> None:
         """Let the copy engine and WGMMA see what this thread wrote to shared memory."""
@@ -256,7 +257,7 @@ class BlockBuilder(Builder):
         x_index: UOp | int,
         y: UOp,
         y_index: UOp | int,
-        attrs: a.WgmmaAttrs,
+        attrs: b.WgmmaAttrs,
     ) -> None:
         """Start one instruction on blocks of x and y; the order in attrs is replaced.
 
@@ -272,7 +273,7 @@ class BlockBuilder(Builder):
 
     def wgmma_wait(self, accumulator: UOp, pending: int = 0) -> None:
         """Wait until at most `pending` of the newest groups of products are in flight."""
-        self._append_effect(Op.WGMMA_WAIT, (accumulator,), a.WaitAttrs(self._next_order(), pending))
+        self._append_effect(Op.WGMMA_WAIT, (accumulator,), b.WaitAttrs(self._next_order(), pending))
 
     def _append_effect(
         self, op: Op, operands: Sequence[UOp | int], attrs: a.Attrs | None = None
@@ -289,4 +290,4 @@ class BlockBuilder(Builder):
 
 def mma(instruction: str, x: UOp, y: UOp, z: UOp) -> UOp:
     """Return x @ y + z of one warp's fragments: uint32x4, uint32x2 and float32x4."""
-    return UOp(Op.MMA, z.dtype, (x, y, z), a.MmaAttrs(instruction))
+    return UOp(Op.MMA, z.dtype, (x, y, z), b.MmaAttrs(instruction))

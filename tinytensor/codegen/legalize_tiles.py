@@ -11,14 +11,8 @@ from tinytensor.codegen.placement import Placement, drop_unused
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops import tile as tiles
-from tinytensor.ops.attrs import (
-    AccessAttrs,
-    CopyAttrs,
-    EffectAttrs,
-    FragmentAttrs,
-    MmaAttrs,
-    PlaceAttrs,
-)
+from tinytensor.ops.attrs import AccessAttrs, EffectAttrs
+from tinytensor.ops.attrs_blocks import CopyAttrs, FragmentAttrs, MmaAttrs, PlaceAttrs
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.fragments import WARP_THREADS, mma_shape
 from tinytensor.ops.linear import UNORDERED, Linear, is_pure

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tinytensor.dtype import DType
-from tinytensor.ops.attrs import TileMmaAttrs
+from tinytensor.ops.attrs_blocks import TileMmaAttrs
 from tinytensor.ops.block_accesses import require_stage
 from tinytensor.ops.block_control import require_written
 from tinytensor.ops.block_memory import PRODUCTS, Access

@@ -13,7 +13,7 @@ from typing import Any
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import InternalError
-from tinytensor.ops.attrs import TileMmaAttrs
+from tinytensor.ops.attrs_blocks import TileMmaAttrs
 
 WARP_THREADS = 32
 GROUP_WARPS = 4  # a warpgroup; its warps hold 16 rows each of 64

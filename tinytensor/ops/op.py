@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum, Flag, auto, unique
 
 from tinytensor.ops import attrs as a
+from tinytensor.ops import attrs_blocks as b
 
 
 class Form(Flag):
@@ -137,42 +138,42 @@ class Op(Enum):
         *(a.CallAttrs, L, FUNCTION),
     )
     # LINEAR of a thread block: who runs, shared memory, and waiting for one another.
-    PLACE = ("", "out = the running thread's number, or its block's", a.PlaceAttrs, L)
-    SHARED = ("", "out = a region of the block's shared memory", a.SharedAttrs, L)
-    BARRIER = ("", "waits until attrs.threads threads have come here", a.BarrierAttrs, L)
-    EXCHANGE = ("x", "out of lane i = x of lane i ^ attrs.distance", a.ExchangeAttrs, L)
-    ROLE = ("", "what follows is run by attrs.warps warps alone", a.RoleAttrs, L)
+    PLACE = ("", "out = the running thread's number, or its block's", b.PlaceAttrs, L)
+    SHARED = ("", "out = a region of the block's shared memory", b.SharedAttrs, L)
+    BARRIER = ("", "waits until attrs.threads threads have come here", b.BarrierAttrs, L)
+    EXCHANGE = ("x", "out of lane i = x of lane i ^ attrs.distance", b.ExchangeAttrs, L)
+    ROLE = ("", "what follows is run by attrs.warps warps alone", b.RoleAttrs, L)
     ENDROLE = ("role", "closes role", a.EffectAttrs, L)
     COPY_ASYNC = (
         "target index source start valid",
         "target[index + j] = source[start + j] if j < valid else 0, unfinished until waited for",
-        *(a.CopyAttrs, L),
+        *(b.CopyAttrs, L),
     )
     COPY_COMMIT = ("", "closes a group of this thread's unfinished copies", a.EffectAttrs, L)
-    COPY_WAIT = ("", "waits until at most attrs.pending groups are unfinished", a.WaitAttrs, L)
+    COPY_WAIT = ("", "waits until at most attrs.pending groups are unfinished", b.WaitAttrs, L)
     # Matrix instructions of one warp.
-    LDMATRIX = ("source index", "out = fragments of four 8x8 matrices", a.FragmentAttrs, L)
-    MMA = ("x y z", "out = x @ y + z, fragments of attrs.instruction", a.MmaAttrs, L, SUM)
+    LDMATRIX = ("source index", "out = fragments of four 8x8 matrices", b.FragmentAttrs, L)
+    MMA = ("x y z", "out = x @ y + z, fragments of attrs.instruction", b.MmaAttrs, L, SUM)
     # Collective ops on tiles of shared memory, run by all threads of the role.
-    TILE = ("", "out = a ring of tiles in shared memory", a.TileAttrs, L)
+    TILE = ("", "out = a ring of tiles in shared memory", b.TileAttrs, L)
     TILE_COPY = (
         "tile stage source start rows columns",
         "tile[stage, r, c] = source[start + r * row_stride + c] if r < rows and c < columns else 0",
-        *(a.TileCopyAttrs, L),
+        *(b.TileCopyAttrs, L),
     )
     TILE_MMA = (
         "accumulator x x_stage y y_stage",
         "accumulator += x[x_stage] @ y[y_stage], in flight until MMA_WAIT",
-        *(a.TileMmaAttrs, L, SUM),
+        *(b.TileMmaAttrs, L, SUM),
     )
-    MMA_WAIT = ("accumulator", "waits until the accumulator may be read", a.WaitAttrs, L)
+    MMA_WAIT = ("accumulator", "waits until the accumulator may be read", b.WaitAttrs, L)
     # Hopper: transaction barriers, bulk tensor copies, warpgroup products.
-    MBARRIERS = ("", "out = barriers that count arrivals and bytes", a.MbarrierAttrs, L)
+    MBARRIERS = ("", "out = barriers that count arrivals and bytes", b.MbarrierAttrs, L)
     MBARRIER_INIT = ("barriers", "each barrier awaits its arrivals, phase 0", a.EffectAttrs, L)
     MBARRIER_EXPECT = ("barriers i bytes", "arrives at i; awaits bytes more", a.EffectAttrs, L)
     MBARRIER_ARRIVE = ("barriers i", "arrives at barrier i", a.EffectAttrs, L)
     MBARRIER_WAIT = ("barriers i parity", "waits until that phase is over", a.EffectAttrs, L)
-    TENSOR_MAP = ("", "out = a buffer as the bulk copy engine sees it", a.TensorMapAttrs, L)
+    TENSOR_MAP = ("", "out = a buffer as the bulk copy engine sees it", b.TensorMapAttrs, L)
     BULK_LOAD = (
         "tile stage map column row barriers i",
         "tile[stage] = the box of map at (row, column), 0 outside; its bytes count at barrier i",
@@ -184,16 +185,16 @@ class Op(Enum):
         *(a.EffectAttrs, L),
     )
     BULK_COMMIT = ("", "closes a group of this thread's bulk stores", a.EffectAttrs, L)
-    BULK_WAIT = ("", "waits until at most attrs.pending groups still read", a.WaitAttrs, L)
+    BULK_WAIT = ("", "waits until at most attrs.pending groups still read", b.WaitAttrs, L)
     PROXY_FENCE = ("", "makes own shared stores visible to the copy engine", a.EffectAttrs, L)
     WGMMA_FENCE = ("accumulator", "orders register use before WGMMA", a.EffectAttrs, L)
     WGMMA = (
         "accumulator x x_index y y_index",
         "accumulator += the product of two shared blocks, in flight until WGMMA_WAIT",
-        *(a.WgmmaAttrs, L, SUM),
+        *(b.WgmmaAttrs, L, SUM),
     )
     WGMMA_COMMIT = ("", "closes a group of products", a.EffectAttrs, L)
-    WGMMA_WAIT = ("accumulator", "waits until at most attrs.pending are left", a.WaitAttrs, L)
+    WGMMA_WAIT = ("accumulator", "waits until at most attrs.pending are left", b.WaitAttrs, L)
 
     __hash__ = object.__hash__
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinytensor.ops.attrs import TileAttrs
+from tinytensor.ops.attrs_blocks import TileAttrs
 from tinytensor.ops.uop import UOp
 
 Index = Any  # an integer node or an array of ints: operators alone are used

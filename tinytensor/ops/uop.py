@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from tinytensor.dtype import DType, decode, dtypes, encode
@@ -189,7 +189,7 @@ def make_range(number: int, extent: int) -> UOp:
     return UOp(Op.RANGE, dtypes.index, (), a.RangeAttrs(number, extent))
 
 
-def walk(roots: Iterable[UOp], stop: frozenset[UOp] | set[UOp] = frozenset()) -> list[UOp]:
+def walk(roots: Iterable[UOp], stop: Container[UOp] = frozenset()) -> list[UOp]:
     """Return every node reachable from the roots, operands before users, each once.
 
     Nodes in `stop` are listed and not entered. Iterative: a chain of any length is fine.

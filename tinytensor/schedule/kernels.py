@@ -8,7 +8,7 @@ Placed: after `materialize`, which says where reading ends; before `order`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -64,19 +64,22 @@ def build_kernel(
     anchor = region.anchor
     fact = sums.get(anchor)
     is_contraction = isinstance(fact, Contraction)
-    params = Numbering(stored, _computed_within(anchor) if is_contraction else frozenset())
-    lowering = Lowering(params, next_range=len(anchor.shape))
+    computed = region.position.keys() | (computed_within(anchor) if is_contraction else ())
+    params = Numbering(stored, computed)
+    placed = _ranges_in(region.position.values())
+    numbers = [each.attrs.number + 1 for each in placed]
+    lowering = Lowering(params, next_range=max(len(anchor.shape), *numbers, 0))
     out_params = [params[node] for node in outputs]
     if is_contraction:  # once more, now over this kernel's own parameters
         fact = recognize(anchor, lowering)
-    _lower_members(region, lowering, fact)
+    lower_members(region, lowering, fact)
     stores = [
         _store(param, node, region.position[node], lowering)
         for param, node in zip(out_params, outputs, strict=True)
     ]
     written = simplify((UOp(Op.SINK, dtypes.void, tuple(stores)),))[0]
     sink, nodes = _number_densely(written, tuple(params))
-    ranges = tuple([each for each in region.position[anchor] if each.op is Op.RANGE])
+    ranges = _ranges_in([region.position[node] for node in (anchor, *outputs)])
     kernel = Kernel(
         name=_name(sink, ranges),
         sink=sink,
@@ -87,6 +90,11 @@ def build_kernel(
         decisions=(*_told(fact), *dict.fromkeys(region.decisions)),
     )
     return KernelCall(kernel, nodes)
+
+
+def _ranges_in(places: Iterable[Index]) -> tuple[UOp, ...]:
+    nodes = walk([each for place in places for each in place])
+    return tuple([each for each in nodes if each.op is Op.RANGE])
 
 
 def _number_densely(sink: UOp, nodes: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
@@ -101,10 +109,13 @@ def _number_densely(sink: UOp, nodes: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, 
     return substitute(sink, renumbered), kept
 
 
-def _lower_members(region: Region, lowering: Lowering, fact: Contraction | Decision | None) -> None:
+def lower_members(region: Region, lowering: Lowering, fact: Contraction | Decision | None) -> None:
     """Give each member its value at its place, so that members read one another, not memory."""
     for node, index in region.position.items():
         point = Point(node, index, None)
+        if node.op is Op.REDUCE:  # all of a region's fold the same elements
+            anchor = (region.anchor, region.position[region.anchor])
+            lowering.folds[node, index] = lowering.fold_ranges(*anchor)
         if node is region.anchor and isinstance(fact, Contraction):
             lowering.memo[point] = fact.node
         elif node.op in VIEWS and node.operands[0] in region.position:
@@ -127,7 +138,7 @@ def _contract_decision(fact: Contraction) -> Decision:
     return Decision("contract", "sum of products", reason)
 
 
-def _computed_within(reduce: UOp) -> frozenset[UOp]:
+def computed_within(reduce: UOp) -> frozenset[UOp]:
     """Return what lies from a contraction's REDUCE down to its factors: never read from memory."""
     path = path_to_product(reduce)
     return frozenset([*path, *(each for each in path[-1].operands if each.op is Op.CAST)])

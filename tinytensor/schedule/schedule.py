@@ -18,7 +18,10 @@ from tinytensor.schedule.landmarks import find_landmarks, nodes_down_to_product
 from tinytensor.schedule.lower_views import Lowering, Point, ranges_over
 from tinytensor.schedule.materialize import materialize
 from tinytensor.schedule.order import Step, order_kernels, with_lifetimes
+from tinytensor.schedule.rows import join_rows
 from tinytensor.target import Target
+
+ROW_KERNELS = 2  # the level of TT_FUSE from which reductions over the same rows share a kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ste
     sums = classify_sums(order, options.verify)
     contractions = {node: each for node, each in sums.items() if isinstance(each, Contraction)}
     regions = materialize(order, roots, contractions, options.fuse, target)
+    if options.fuse >= ROW_KERNELS:
+        regions = join_rows(regions, order, contractions, frozenset(roots), target)
     written = [node for outputs in regions.values() for node in outputs]
     stored = frozenset((*written, *(node for node in order if node.op is Op.BUFFER)))
     calls = [

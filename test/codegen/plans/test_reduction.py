@@ -263,3 +263,76 @@ def test_a_kernel_without_a_fold_is_of_another_kind():
     builder.store(r, load(builder.param(dtypes.int32, 8), r), 8)
 
     assert reduction.facts(builder.kernel(), CPU_AVX512) is None
+
+
+def shares(rows, columns, same_range=True):
+    """Each element's share of its row after EXP, and the row's sum: a row kernel of two stores."""
+    r, c, k = make_range(0, rows), make_range(1, columns), make_range(2, columns)
+    again = k if same_range else make_range(3, columns)
+    builder = KernelBuilder(r, c)
+    source = builder.param(dtypes.float32, rows * columns)
+    highest = fold(Combine.MAX, load(source, r * columns + k), k)
+
+    def power(at):
+        return UOp(Op.EXP, dtypes.float32, (load(source, r * columns + at) - highest,))
+
+    total = fold(Combine.ADD, power(again), again)
+    builder.store(r, total, rows)
+    share = UOp(Op.DIV, dtypes.float32, (power(c), total))
+    builder.store(r * columns + c, share, rows * columns)
+    return builder.kernel()
+
+
+def equal_rows(kernel):
+    """Rows of equal elements: their exponentials are 1, and any order gives the same sums."""
+    (rows,) = [param.elements for param in kernel.params[1:2]]
+    elements = kernel.params[0].elements
+    source = np.repeat(np.arange(rows, dtype=np.float32), elements // rows)
+    return [source, np.zeros(rows, np.float32), np.zeros(elements, np.float32)]
+
+
+@pytest.mark.parametrize("same_range", [True, False])
+@pytest.mark.parametrize("columns", [1, 7, 16, 33, 64, 65, 200])
+def test_a_row_kernel_has_the_bits_of_its_meaning(columns, same_range):
+    kernel = shares(19, columns, same_range)
+
+    assert_plans_agree(kernel, equal_rows(kernel))
+
+
+def test_an_exponential_of_a_long_row_is_kept_for_the_store():
+    facts = reduction.facts(shares(19, 1000), CPU_AVX512)
+
+    (kept,) = facts.residents
+    assert (kept.value.op, kept.folded.extent, kept.stored.extent) == (Op.EXP, 1000, 1000)
+
+
+def test_short_rows_stay_in_registers_several_at_once():
+    facts = reduction.facts(shares(19, 32), CPU_AVX512)
+
+    widths = {(lanes.count, lanes.vectors) for _, lanes in facts.along.values()}
+
+    assert facts.residents == ()
+    assert widths == {(16, 2)}
+    assert max(lanes.vectors for lanes in facts.lanes.values() if lanes.count == 1) == 8
+
+
+def test_folds_over_one_range_share_a_loop():
+    r, k = make_range(0, 4), make_range(1, 1000)
+    builder = KernelBuilder(r)
+    source = builder.param(dtypes.float32, 4000)
+    for combine in (Combine.ADD, Combine.MAX, Combine.MIN):
+        builder.store(r, fold(combine, load(source, r * 1000 + k), k), 4)
+    kernel = builder.kernel()
+
+    linear = reduction.lower(reduction.facts(kernel, CPU_AVX512), CPU_AVX512)
+
+    assert [each.op for each in linear.statements].count(Op.LOOP) == 2
+    assert_plans_agree(kernel)
+
+
+def test_a_result_of_a_row_is_stored_outside_the_loop_over_its_elements():
+    linear = loops.lower(shares(3, 5), CPU_AVX512)
+
+    ops = [each.op for each in linear.statements if each.op in (Op.LOOP, Op.ENDLOOP, Op.STORE)]
+
+    assert ops[-5:] == [Op.STORE, Op.LOOP, Op.STORE, Op.ENDLOOP, Op.ENDLOOP]

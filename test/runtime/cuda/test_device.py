@@ -30,7 +30,7 @@ from runtime.cuda.programs import (
 from tinytensor.config import config
 from tinytensor.dtype import dtypes
 from tinytensor.errors import DeviceError
-from tinytensor.ops.attrs import TensorMapAttrs
+from tinytensor.ops.attrs_blocks import TensorMapAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
 from tinytensor.runtime.cuda import device as cuda_device

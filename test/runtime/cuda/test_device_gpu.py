@@ -27,7 +27,7 @@ from runtime.cuda.programs import (
 from tinytensor.config import config
 from tinytensor.dtype import dtypes
 from tinytensor.errors import CompileError, DeviceError
-from tinytensor.ops.attrs import TensorMapAttrs
+from tinytensor.ops.attrs_blocks import TensorMapAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import LaunchShape, Program
 from tinytensor.ops.uop import UOp

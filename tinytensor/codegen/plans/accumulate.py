@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinytensor.codegen.builder import (
@@ -24,6 +25,7 @@ from tinytensor.ops.uop import (
     compare,
     const,
     require,
+    walk,
     where,
 )
 
@@ -79,6 +81,15 @@ def fold_of(node: UOp) -> Fold:
         position = dtypes.int32 if ranges[0].extent < 2**31 else dtypes.int64
     factors = factors_of(element) if combine is Combine.ADD else None
     return Fold(node, combine, tuple(ranges), element, factors, dtype, position)
+
+
+def fold_levels(folds: Sequence[Fold]) -> dict[UOp, int]:
+    """Return how many folds follow one another before each one; inner folds come first."""
+    levels: dict[UOp, int] = {}
+    for fold in folds:
+        inner = [levels[node] for node in walk((fold.element,)) if node in levels]
+        levels[fold.node] = 1 + max(inner, default=-1)
+    return levels
 
 
 def factors_of(element: UOp) -> tuple[UOp, UOp] | None:

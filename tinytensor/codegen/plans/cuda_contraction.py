@@ -24,7 +24,7 @@ from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, write_r
 from tinytensor.codegen.plans.tiling_cuda import MmaTiling, choose_mma_tiling, describe_tiling
 from tinytensor.dtype import dtypes
 from tinytensor.ops import tile as tiles
-from tinytensor.ops.attrs import TileMmaAttrs
+from tinytensor.ops.attrs_blocks import TileMmaAttrs
 from tinytensor.ops.fragments import accumulator_position
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear

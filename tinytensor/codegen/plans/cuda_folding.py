@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,7 +25,8 @@ from tinytensor.ops.attrs import Combine
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, binary, cast, compare, where
+from tinytensor.ops.ranges import dependencies
+from tinytensor.ops.uop import UOp, binary, cast, compare, walk, where
 from tinytensor.target import Target
 
 MOST_UNROLLED = 8  # steps of a thread that stay in registers between the folds of a row
@@ -248,16 +250,26 @@ class _Launch:
     def _store(self) -> None:
         """Store what each result gives, its own ranges spread over the team."""
         stored = self._facts.stored
-        if stored is None:
-            with self._alone(self._is_first(), self._inside):
-                emit(self._stores, [self._point])
+        own = frozenset(stored.ranges if stored is not None else ())
+        varies = dependencies(walk(self._stores))
+        once = [store for store in self._stores if not varies[store] & own]
+        if once:
+            with self._alone(self._is_first(), self._inside, self._is_first_chunk()):
+                emit(once, [self._point])
+        rest = [store for store in self._stores if store not in once]
+        if stored is None or not rest:
             return
 
         def store_one(number: UOp, inside: UOp | None) -> None:
             with self._alone(inside, self._inside):
-                emit(self._stores, [self._opened(stored, number)])
+                emit(rest, [self._opened(stored, number)])
 
         self._walk(stored.count, self._first, self._width, store_one)
+
+    def _is_first_chunk(self) -> UOp | None:
+        if self._width == self._facts.team.members:
+            return None
+        return compare(Op.EQ, self._b.block(1), self._b.index(0))
 
     def _is_first(self) -> UOp | None:
         """Claim that this is the first member of its result; nothing where there is only one."""
@@ -272,8 +284,7 @@ class _Launch:
         if not stated:
             yield
             return
-        cond = stated[0] if len(stated) == 1 else stated[0] & stated[1]
-        with self._b.branch(cond):
+        with self._b.branch(functools.reduce(UOp.__and__, stated)):
             yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from tinytensor.codegen.block_builder import BlockBuilder
@@ -9,6 +10,9 @@ from tinytensor.codegen.plans.nest import Nest, Point, emit
 from tinytensor.codegen.plans.spread import Spread, empty_launch, index_dtype_for
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
+from tinytensor.ops.op import Op
+from tinytensor.ops.ranges import dependencies
+from tinytensor.ops.uop import UOp, compare, walk
 from tinytensor.target import Target
 
 THREADS = 128
@@ -46,5 +50,22 @@ def lower(facts: LoopFacts, target: Target) -> tuple[Linear, ...]:
     number = b.value(b.block(0) * threads + b.thread)
     with b.branch(number < spread.count):
         point = Point(b, spread.places(b, number), {})
-        nest.loops([], stores, [point], lambda points: emit(stores, points))
+        nest.loops([], stores, [point], lambda points: _emit_once(b, kernel, points))
     return (b.finish(),)
+
+
+def _emit_once(b: BlockBuilder, kernel: Kernel, points: list[Point]) -> None:
+    """Emit each store; one that some ranges do not concern, in the thread where they are 0."""
+    varies = dependencies(walk(kernel.sink.operands))
+    for store in kernel.sink.operands:
+        first = [
+            compare(Op.EQ, point.ranges[each], b.index(0))
+            for point in points
+            for each in kernel.ranges
+            if each not in varies[store]
+        ]
+        if not first:
+            emit([store], points)
+            continue
+        with b.branch(functools.reduce(UOp.__and__, first)):
+            emit([store], points)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tinytensor.codegen.plans.accumulate import Fold, fold_of
+from tinytensor.codegen.plans.accumulate import Fold, fold_levels, fold_of
 from tinytensor.codegen.plans.cuda_folding import CudaReductionFacts, SpreadFold
 from tinytensor.codegen.plans.lanes import accesses_of, vector_cost
 from tinytensor.codegen.plans.merging import FOLDS, merge_ranges
@@ -121,18 +121,12 @@ class _Space:
     def _last(self, fold: Fold) -> UOp:
         return choose_last(self._accesses(fold), fold.ranges)
 
-    def _level(self, fold: Fold, levels: dict[UOp, int]) -> int:
-        """How many launches must come before this fold's: one more than the folds inside it."""
-        inner = [levels[node] for node in walk((fold.element,)) if node in levels]
-        return 1 + max(inner) if inner else 0
-
     def _spread_folds(self, lanes: int) -> tuple[SpreadFold, ...]:
-        levels: dict[UOp, int] = {}
+        levels = fold_levels(self._folds)
         spread: list[SpreadFold] = []
         for fold in self._folds:
-            level = levels[fold.node] = self._level(fold, levels)
             ranges = innermost(fold.ranges, self._last(fold))
-            spread.append(SpreadFold(fold, Spread(ranges, lanes), level))
+            spread.append(SpreadFold(fold, Spread(ranges, lanes), levels[fold.node]))
         return tuple(spread)
 
     # Along folded ranges.

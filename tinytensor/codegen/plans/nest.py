@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from tinytensor.codegen.builder import Builder
 from tinytensor.codegen.plans.accumulate import (
@@ -20,10 +21,10 @@ from tinytensor.codegen.plans.lanes import SCALAR, Lanes
 from tinytensor.codegen.plans.merging import FOLDS
 from tinytensor.codegen.plans.resident import Resident
 from tinytensor.codegen.vectorize import Evaluator
-from tinytensor.dtype import dtypes
+from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
-from tinytensor.ops.ranges import dependencies
+from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.uop import UOp, cast, walk
 
 # A float sum is cut into blocks, each summed from zero, so that its error stays near one rounding:
@@ -100,21 +101,42 @@ class Nest:
         self._b = b
         self._free = dependencies(walk(roots))
         self._fold_lanes = dict(fold_lanes or {})
-        self._residents = {each.fold: (each, each.workspace(b)) for each in residents}
+        self._residents = {each: each.workspace(b) for each in residents}
+        self._kept: set[Resident] = set()
 
     def span(self, range_: UOp, lanes: Lanes = SCALAR) -> Span:
         """Return the whole of a range."""
         return Span(range_, self._b.index(0), range_.extent, lanes)
 
     def store(self, stores: Sequence[UOp], spans: Sequence[Span]) -> None:
-        """Emit the loops over spans, outermost first, with the stores inside."""
+        """Emit the loops over spans, outermost first, with the stores inside.
 
-        def emit_stores(points: list[Point]) -> None:
-            for point in points:
-                self._read_residents(point)
-            emit(stores, points)
+        A store that the innermost ranges do not concern stands outside their loops.
+        """
+        depths = {store: self._depth(store, spans) for store in stores}
+        outer = min(depths.values(), default=0)
+        early = [store for store in stores if depths[store] == outer]
+        late = [store for store in stores if depths[store] > outer]
 
-        self.loops(spans, stores, [Point(self._b, {}, {})], emit_stores)
+        def emit_early(points: list[Point]) -> None:
+            self._emit(early, points)
+            if late:
+                self.loops(spans[outer:], late, points, partial(self._emit, late))
+
+        self.loops(spans[:outer], stores, [Point(self._b, {}, {})], emit_early)
+
+    def _depth(self, store: UOp, spans: Sequence[Span]) -> int:
+        """How many spans must be open at a store."""
+        return max(
+            [at + 1 for at, span in enumerate(spans) if span.range_ in self._free[store]], default=0
+        )
+
+    def _emit(self, stores: Sequence[UOp], points: list[Point]) -> None:
+        for point in points:
+            for each in self._residents:
+                if each.stored in point.ranges:
+                    point.known[each.twin] = self._read(each, each.stored, point)
+        emit(stores, points)
 
     def loops(
         self, spans: Sequence[Span], roots: Sequence[UOp], points: list[Point], body: Body
@@ -179,83 +201,121 @@ class Nest:
                 if node in pinned:
                     self._b.value(evaluator.value(node))
 
-    # Residents.
-    def _read_residents(self, point: Point) -> None:
-        for each, workspace in self._residents.values():
-            lanes = point.lanes if point.lane_range is each.stored else 1
-            valid = point.valid if lanes > 1 else 1
-            point.known[each.twin] = self._b.load(
-                workspace, point.ranges[each.stored], lanes, valid
-            )
-
-    def _keep(self, fold: Fold, point: Point, evaluator: Evaluator) -> None:
-        """Store a fold's element when it is resident."""
-        if fold.node in self._residents:
-            each, workspace = self._residents[fold.node]
-            value = evaluator.value(fold.element)
-            valid = point.valid if point.lanes > 1 else 1
-            self._b.store(workspace, point.ranges[each.folded], value, valid)
-
     # Folds.
     def _compute_folds(self, roots: Sequence[UOp], points: list[Point]) -> None:
+        """Compute what waits for no other range; folds over the same ranges share their loops."""
+        known = points[0].known
         open_ranges = points[0].ranges.keys()
-        for node in walk(roots, stop=frozenset(points[0].known)):
-            waits = node.op in FOLDS and node not in points[0].known
-            if waits and self._free[node] <= open_ranges:
-                self._compute_fold(fold_of(node), points)
+        nodes = walk(roots, stop=frozenset(known))
+        waiting = [node for node in nodes if node.op in FOLDS and node not in known]
+        waiting = [node for node in waiting if self._free[node] <= open_ranges]
+        while waiting:
+            inner = {
+                node: {*walk(node.operands, stop=known)}.intersection(waiting) for node in waiting
+            }
+            first = self._loops_of(waiting[0])
+            ready = [each for each in waiting if not inner[each] and self._loops_of(each) == first]
+            self._compute_together([fold_of(node) for node in ready], points)
+            waiting = [node for node in waiting if node not in ready]
 
-    def _compute_fold(self, fold: Fold, points: list[Point]) -> None:
-        lane_range, lanes = self._fold_lanes.get(fold.node, (None, SCALAR))
+    def _loops_of(self, fold: UOp) -> tuple[object, ...]:
+        """What folds have in common that may share their loops."""
+        return *folded_ranges(fold), self._fold_lanes.get(fold)
+
+    def _compute_together(self, folds: list[Fold], points: list[Point]) -> None:
+        lane_range, lanes = self._fold_lanes.get(folds[0].node, (None, SCALAR))
         if points[0].lanes > 1:
             lane_range = None
-        spans = [self.span(each) for each in fold.ranges if each is not lane_range]
+        spans = [self.span(each) for each in folds[0].ranges if each is not lane_range]
         if lane_range is not None:
             spans.append(self.span(lane_range, lanes))
-        parts = self._fold_blocks(fold, points, spans)
-        for point, part in zip(points, parts, strict=True):
-            point.known[fold.node] = self._b.value(result_of(fold, part))
+        values = self._fold_blocks(folds, points, spans)
+        for fold, parts in zip(folds, values, strict=True):
+            for point, part in zip(points, parts, strict=True):
+                point.known[fold.node] = self._b.value(result_of(fold, part))
+        self._kept.update(self._residents_of(folds, points[0].known))
 
-    def _fold_blocks(self, fold: Fold, points: list[Point], spans: list[Span]) -> list[Part]:
-        """Fold over spans; a long float sum in blocks."""
-        cut = cut_of(fold, spans)
+    def _residents_of(self, folds: Sequence[Fold], known: Mapping[UOp, UOp]) -> list[Resident]:
+        """Return what is kept of elements; below a known fold are those of another."""
+        values = {each.value for each in self._residents}
+        nodes = set(walk([fold.element for fold in folds], stop=values | known.keys()))
+        return [each for each in self._residents if each.value in nodes]
+
+    def _fold_blocks(
+        self, folds: list[Fold], points: list[Point], spans: list[Span]
+    ) -> list[list[Part]]:
+        """Fold over spans; long float sums, and what shares their loops, in blocks."""
+        cut = next((each for each in [cut_of(fold, spans) for fold in folds] if each), None)
         if cut is None:
-            return self._fold_spans(fold, points, spans)
-        wide = widened_sum(fold, spans)
-        totals = [Accumulator(self._b, wide, point.lanes) for point in points]
+            return self._fold_spans(folds, points, spans)
+        wide = [widened_sum(fold, spans) for fold in folds]
+        totals = [[Accumulator(self._b, fold, point.lanes) for point in points] for fold in wide]
 
         def add_block(span: Span, group: list[Point]) -> None:
             block = [span, *spans[cut.depth + 1 :]]
-            parts = self._fold_spans(fold, group, block)
-            for total, part in zip(totals, parts, strict=True):
-                total.join(Part(cast(part.value, wide.dtype)))
+            values = self._fold_spans(folds, group, block)
+            for fold, whole, parts in zip(wide, totals, values, strict=True):
+                for total, part in zip(whole, parts, strict=True):
+                    total.join(_with_dtype(part, fold.dtype))
 
         def add_blocks(group: list[Point]) -> None:
             whole = spans[cut.depth]
             for begin, count in self.blocks(whole, cut.count):
                 add_block(Span(whole.range_, begin, count, whole.lanes), group)
 
-        self.loops(spans[: cut.depth], (fold.element,), points, add_blocks)
-        return [Part(cast(total.part().value, fold.dtype)) for total in totals]
+        elements = [fold.element for fold in folds]
+        self.loops(spans[: cut.depth], elements, points, add_blocks)
+        return [
+            [_with_dtype(each.part(), fold.dtype) for each in whole]
+            for fold, whole in zip(folds, totals, strict=True)
+        ]
 
-    def _fold_spans(self, fold: Fold, points: list[Point], spans: Sequence[Span]) -> list[Part]:
-        """Fold over spans in one go: one part for each point."""
+    def _fold_spans(
+        self, folds: list[Fold], points: list[Point], spans: Sequence[Span]
+    ) -> list[list[Part]]:
+        """Fold over spans in one go: for each fold, one part for each point."""
         along = next((span for span in spans if span.lanes.count > 1), None)
-        if along is None:
-            accumulators = [Accumulator(self._b, fold, point.lanes) for point in points]
-        else:
+        lanes, vectors = [point.lanes for point in points], 1
+        if along is not None:
             vectors = min(along.lanes.vectors, -(-along.count // along.lanes.count))
-            numbers = range(vectors)
-            accumulators = [Accumulator(self._b, fold, along.lanes.count) for _ in numbers]
+            lanes = [along.lanes.count] * (vectors * len(points))
+        accumulators = [[Accumulator(self._b, fold, each) for each in lanes] for fold in folds]
+        residents = self._residents_of(folds, points[0].known)
 
         def include(group: list[Point]) -> None:
-            for accumulator, point in zip(accumulators, group, strict=False):
-                position, evaluator = point.ranges[fold.ranges[0]], point.evaluator()
-                self._keep(fold, point, evaluator)
-                accumulator.include(evaluator, position, along is not None, point.valid)
+            for number, point in enumerate(group):
+                evaluator = self._with_residents(residents, point)
+                for fold, each in zip(folds, accumulators, strict=True):
+                    position = point.ranges[fold.ranges[0]]
+                    each[number].include(evaluator, position, along is not None, point.valid)
 
-        self.loops(spans, (fold.element,), points, include)
-        parts = [each.part() for each in accumulators]
-        return parts if along is None else [join_lanes(fold, join_all(fold, parts))]
+        self.loops(spans, [fold.element for fold in folds], points, include)
+        found = [[each.part() for each in one] for one in accumulators]
+        if along is None:
+            return found
+        count = len(points)
+        return [
+            [join_lanes(fold, join_all(fold, parts[at::count])) for at in range(count)]
+            for fold, parts in zip(folds, found, strict=True)
+        ]
+
+    def _with_residents(self, residents: Sequence[Resident], point: Point) -> Evaluator:
+        """Return what evaluates at a point; read what an earlier fold kept, and keep the rest."""
+        for each in residents:
+            if each in self._kept:
+                point.known[each.value] = self._read(each, each.folded, point)
+        evaluator = point.evaluator()
+        for each in residents:
+            if each not in self._kept:
+                valid = point.valid if point.lanes > 1 else 1
+                value = evaluator.value(each.value)
+                self._b.store(self._residents[each], point.ranges[each.folded], value, valid)
+        return evaluator
+
+    def _read(self, resident: Resident, range_: UOp, point: Point) -> UOp:
+        lanes = point.lanes if point.lane_range is range_ else 1
+        valid = point.valid if lanes > 1 else 1
+        return self._b.load(self._residents[resident], point.ranges[range_], lanes, valid)
 
 
 def emit(stores: Sequence[UOp], points: list[Point]) -> None:
@@ -279,9 +339,18 @@ class Cut:
     count: int
 
 
+def _with_dtype(part: Part, dtype: DType) -> Part:
+    return replace(part, value=cast(part.value, dtype))
+
+
+def is_float_sum(fold: Fold) -> bool:
+    """Whether the order of a fold's elements changes its rounding."""
+    return fold.combine is Combine.ADD and fold.dtype.is_float
+
+
 def cut_of(fold: Fold, spans: Sequence[Span]) -> Cut | None:
     """Choose where to cut a float sum into blocks; None when it is short or exact."""
-    if fold.combine is not Combine.ADD or not fold.dtype.is_float:
+    if not is_float_sum(fold):
         return None
     width = max(span.lanes.width for span in spans)
     elements = math.prod(span.count for span in spans)
@@ -299,7 +368,9 @@ def cut_of(fold: Fold, spans: Sequence[Span]) -> Cut | None:
 
 
 def widened_sum(fold: Fold, spans: Sequence[Span]) -> Fold:
-    """Return the fold of the blocks' sums: in float64 where it is one scalar."""
+    """Return the fold of the blocks' results: a sum in float64 where it is one scalar."""
+    if not is_float_sum(fold):
+        return fold
     scalar = any(span.lanes.count > 1 for span in spans)
     dtype = dtypes.float64 if scalar else fold.dtype
     return Fold(fold.node, fold.combine, fold.ranges, fold.element, None, dtype, None)

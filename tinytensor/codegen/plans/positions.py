@@ -46,7 +46,8 @@ def _first_position(node: UOp, number: int) -> UOp:
     attrs = ReduceAttrs(extreme)
     best = UOp(Op.REDUCE, element.dtype, (element, range_), attrs)
     again = make_range(number, range_.extent)
-    same = substitute(element, {range_: again})
+    inner = {each: each for each in walk((element,)) if each.op is Op.REDUCE}
+    same = substitute(element, {range_: again, **inner})
     hit = compare(Op.EQ, same, best)
     if element.dtype.is_float:
         hit = hit | compare(Op.NE, same, same)  # a NaN wins every extreme

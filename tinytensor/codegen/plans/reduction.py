@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tinytensor.codegen.builder import Builder
-from tinytensor.codegen.plans.accumulate import Fold, fold_of
+from tinytensor.codegen.plans.accumulate import Fold, fold_levels, fold_of
 from tinytensor.codegen.plans.lanes import (
     SCALAR,
     Lanes,
@@ -19,7 +19,7 @@ from tinytensor.codegen.plans.lanes import (
 )
 from tinytensor.codegen.plans.merging import FOLDS, merge_ranges
 from tinytensor.codegen.plans.nest import Nest
-from tinytensor.codegen.plans.resident import Resident, find_resident
+from tinytensor.codegen.plans.resident import Resident, find_residents
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import ELEMENTWISE, Mark
@@ -29,6 +29,9 @@ from tinytensor.target import Target
 
 FUNCTION_WORK = 12  # instructions of an exp or log, in those of an addition
 JOIN_COST = 0.5  # joining two halves of a vector, in memory accesses
+# A row of so few vectors stays in registers; several rows side by side hide one another's joins.
+SHORT_ROW = 4
+VECTORS_TOGETHER = 16
 # Vectors accumulated side by side hide the latency of an addition; heavy elements hide it alone.
 VECTORS_BY_WORK = ((6, 8), (24, 4), (math.inf, 2))
 
@@ -65,7 +68,7 @@ def describe(facts: ReductionFacts, target: Target) -> str:
         best = next(iter(facts.lanes.values()))
         return f"columns: each of {best.count} lanes folds its own result, {best.vectors} at once."
     widths = sorted({f"{lanes.count} x {lanes.vectors}" for _, lanes in facts.along.values()})
-    kept = ", values kept in cache for the store" if facts.residents else ""
+    kept = ", costly values kept in cache" if facts.residents else ""
     return f"rows: {', '.join(widths)} lanes fold one result, then join{kept}."
 
 
@@ -119,12 +122,7 @@ class _Space:
 
     def rows(self) -> ReductionFacts:
         """Fold along lanes for each row, then store along the lanes of a range no fold knows."""
-        along: dict[UOp, tuple[UOp, Lanes]] = {}
-        for fold in self._folds:
-            candidates = self._own_ranges(fold)
-            if candidates:
-                best = best_lane_range(self._accesses(fold), candidates)
-                along[fold.node] = (best, self._lanes(best, (fold,), [fold.element]))
+        along = self._along()
         stores = self._kernel.sink.operands
         lanes: dict[UOp, Lanes] = {}
         order = [*self._shared, *self._apart]
@@ -133,13 +131,42 @@ class _Space:
             best = best_lane_range(accesses, self._apart)
             lanes[best] = lanes_along(best, values_of(stores), self._kernel, self._target)
             order = [*[each for each in order if each is not best], best]
-        residents = [
-            find_resident(fold, stores, self._apart, self._target)
-            for fold in self._folds
-            if fold.node in along
-        ]
-        kept = tuple([each for each in residents if each is not None])
-        return ReductionFacts(self._kernel, tuple(order), lanes, along, kept)
+        found = ReductionFacts(self._kernel, tuple(order), lanes, along)
+        rows_at_once = self._rows_at_once(along)
+        if rows_at_once:
+            return _in_registers(found, self._shared[-1], rows_at_once)
+        in_rows = [fold for fold in self._folds if fold.node in along]
+        residents = find_residents(in_rows, stores, self._apart, self._target)
+        return replace(found, residents=residents)
+
+    def _rows_at_once(self, along: dict[UOp, tuple[UOp, Lanes]]) -> int:
+        """How many short rows to take in one step; 0 for rows that do not stay in registers."""
+        vectors = [-(-each.extent // lanes.count) for each, lanes in along.values()]
+        if not vectors or not self._shared:
+            return 0
+        if min(vectors) > SHORT_ROW or max(vectors) > 2 * SHORT_ROW:
+            return 0
+        most = max(1, VECTORS_TOGETHER // min(vectors))
+        rows = max(1, self._shared[-1].extent)
+        return min(most, rows)
+
+    def _along(self) -> dict[UOp, tuple[UOp, Lanes]]:
+        """Give each fold lanes along a range of its own; folds that share a loop share them."""
+        levels = fold_levels(self._folds)
+        together: dict[tuple[UOp, int, int], list[Fold]] = {}
+        for fold in self._folds:
+            candidates = self._own_ranges(fold)
+            if candidates:
+                best = best_lane_range(self._accesses(fold), candidates)
+                alone = self._lanes(best, (fold,), [fold.element])
+                key = (best, alone.count, levels[fold.node])
+                together.setdefault(key, []).append(fold)
+        along: dict[UOp, tuple[UOp, Lanes]] = {}
+        for (best, *_), folds in together.items():
+            elements = [fold.element for fold in folds]
+            lanes = self._lanes(best, folds, elements)
+            along.update({fold.node: (best, lanes) for fold in folds})
+        return along
 
     # Along a kept range.
     def column_cost(self) -> float:
@@ -164,16 +191,35 @@ class _Space:
         """The lanes that the values and the folds' registers leave, several vectors in a step."""
         registers = [fold.dtype for fold in folds]
         registers += [fold.position for fold in folds if fold.position is not None]
-        vectors = vectors_for([fold.element for fold in folds])
+        elements = [fold.element for fold in folds]
+        varies = dependencies(walk(elements))
+        own = walk(elements, stop={fold.node for fold in self._folds})
+        vectors = vectors_for([each for each in own if range_ in varies[each]])
         lanes = lanes_along(range_, values, self._kernel, self._target, vectors)
         most = min(self._target.lanes(dtype.itemsize) for dtype in registers)
         return Lanes(min(lanes.count, most), lanes.vectors)
 
 
-def vectors_for(elements: Sequence[UOp]) -> int:
+def _in_registers(facts: ReductionFacts, row: UOp, rows: int) -> ReductionFacts:
+    """Take several rows side by side, each whole: what a row computes is never computed twice."""
+    lanes = {each: _unrolled(each, width) for each, width in facts.lanes.items()}
+    lanes[row] = Lanes(1, rows)
+    along: dict[UOp, tuple[UOp, Lanes]] = {}
+    for node, (range_, width) in facts.along.items():
+        along[node] = (range_, _unrolled(range_, width))
+    return replace(facts, lanes=lanes, along=along)
+
+
+def _unrolled(range_: UOp, lanes: Lanes) -> Lanes:
+    """Return the lanes that take a short range in one step."""
+    vectors = -(-range_.extent // lanes.count)
+    return Lanes(lanes.count, vectors) if vectors <= 2 * SHORT_ROW else lanes
+
+
+def vectors_for(nodes: Sequence[UOp]) -> int:
     """Choose how many vectors to fold side by side by the work of one element."""
     work = 0
-    for node in walk(elements):
+    for node in nodes:
         if node.op in ELEMENTWISE:
             work += FUNCTION_WORK if node.op.mark is Mark.TRANSCENDENTAL else 1
     return next(vectors for most, vectors in VECTORS_BY_WORK if work <= most)

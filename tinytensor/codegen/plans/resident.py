@@ -1,4 +1,4 @@
-"""Finds elements of a fold that the stores need again, to be kept instead of computed twice."""
+"""Finds costly elements of a row that several of its folds or stores need: kept, computed once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinytensor.codegen.builder import Builder
-from tinytensor.codegen.plans.accumulate import Fold
-from tinytensor.ops.op import Mark
+from tinytensor.codegen.plans.accumulate import Fold, fold_levels
+from tinytensor.ops.op import Mark, Op
+from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, substitute, walk
 from tinytensor.target import Target
@@ -15,36 +16,53 @@ from tinytensor.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A fold's elements along `folded`, kept in scratch memory: `twin` is the same along `stored`.
+    """A value along `folded`, kept in scratch memory; `twin` is the same along the range `stored`.
 
     A softmax keeps its exponentials between the sum over a row and the division.
     """
 
-    fold: UOp
+    value: UOp
     folded: UOp
     twin: UOp
     stored: UOp
 
     def workspace(self, b: Builder) -> UOp:
         """Reserve the scratch memory of one row."""
-        return b.workspace(self.twin.dtype, self.folded.extent)
+        return b.workspace(self.value.dtype, self.folded.extent)
 
 
-def find_resident(
-    fold: Fold, stores: Sequence[UOp], apart: Sequence[UOp], target: Target
-) -> Resident | None:
-    """Return how a fold's elements are read again by the stores, if keeping them is a gain.
+def find_residents(
+    folds: Sequence[Fold], stores: Sequence[UOp], apart: Sequence[UOp], target: Target
+) -> tuple[Resident, ...]:
+    """Return the values worth keeping between folds, inner ones first, and the stores.
 
-    That is when they hold a function such as EXP, and a row of them fits half the L2 cache.
+    Those are functions such as EXP that two levels need, as long as rows of them fit half the L2
+    cache. What only a function that is kept needs is not kept itself.
     """
-    is_costly = any(node.op.mark is Mark.TRANSCENDENTAL for node in walk((fold.element,)))
-    folded = fold.ranges[0]
-    row_bytes = folded.extent * fold.element.dtype.itemsize
-    if not is_costly or len(fold.ranges) > 1 or 2 * row_bytes > target.l2_bytes:
-        return None
-    nodes = set(walk(stores))
-    for stored in apart:
-        twin = simplify_index(substitute(fold.element, {folded: stored}))
-        if stored.extent == folded.extent and twin in nodes:
-            return Resident(fold.node, folded, twin, stored)
-    return None
+    numbers = fold_levels(folds)
+    folds = [fold for fold in folds if len(fold.ranges) == 1]
+    nodes = walk([fold.element for fold in folds])
+    varies = dependencies(nodes)
+    every = frozenset([fold.ranges[0] for fold in folds])
+    costly = {node for node in nodes if _is_costly(node) and varies[node] & every}
+    levels: dict[UOp, set[int]] = {node: set() for node in costly}
+    folded: dict[UOp, UOp] = {}
+    inner = {fold.node: fold.node for fold in folds}  # what is below belongs to other levels
+    for fold in folds:
+        for node in costly.intersection(walk([fold.element], stop=costly | inner.keys())):
+            levels[node].add(numbers[fold.node])
+            folded[node] = fold.ranges[0]
+    below = set(walk(stores, stop=inner))
+    found: list[Resident] = []
+    room = target.l2_bytes // 2
+    for node, range_ in folded.items():
+        stored = next((each for each in apart if each.extent == range_.extent), range_)
+        twin = simplify_index(substitute(node, {range_: stored, **inner}))
+        room -= range_.extent * node.dtype.itemsize
+        if len(levels[node]) + (twin in below) > 1 and room >= 0:
+            found.append(Resident(node, range_, twin, stored))
+    return tuple(found)
+
+
+def _is_costly(node: UOp) -> bool:
+    return node.op.mark is Mark.TRANSCENDENTAL or node.op is Op.PHILOX

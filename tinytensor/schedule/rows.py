@@ -1,0 +1,275 @@
+"""Joins kernels that fold the same rows, or compute their elements, into one that reads rows once.
+
+Softmax folds each row twice and divides its elements: three kernels, that read and write the same
+rows. They become one when everything that one of them reads of another is read at the element's own
+place, no kernel outside has to run between them, and nothing stored is computed again for a row too
+long to stay on chip. How it stays there is the business of the plans.
+
+Takes:  regions, each with the values it stores.
+Gives:  fewer regions; values that only one of them reads are not stored any more.
+Placed: after `materialize`, whose choices say what each kernel reads; before lowering.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from tinytensor.ops.kernel import Contraction, Decision
+from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.uop import UOp, make_range, walk
+from tinytensor.schedule.describe import describe
+from tinytensor.schedule.kernels import Numbering, computed_within, lower_members
+from tinytensor.schedule.lower_views import (
+    Index,
+    Lowering,
+    Point,
+    flatten,
+    ranges_over,
+    reshape_index,
+)
+from tinytensor.schedule.region import MOST_READS, Region
+from tinytensor.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What a reduction folds: elements of shape `full`, to results of shape `kept`."""
+
+    kept: tuple[int, ...]
+    full: tuple[int, ...]
+
+    @property
+    def elements(self) -> Index:
+        """The place of an element: that of its row, and a range for each axis folded over."""
+        first = len(self.full)
+        places = zip(ranges_over(self.kept, 0), self.kept, self.full, strict=True)
+        return tuple(
+            [
+                row if kept == extent else make_range(first + axis, extent)
+                for axis, (row, kept, extent) in enumerate(places)
+            ]
+        )
+
+    def place(self, shape: tuple[int, ...]) -> Index | None:
+        """Return where elementwise work of a shape would be: one value an element, or a row."""
+        for source, index in ((self.full, self.elements), (self.kept, ranges_over(self.kept, 0))):
+            if math.prod(shape) == math.prod(source):
+                return reshape_index(index, source, shape)
+        return None
+
+    @property
+    def count(self) -> int:
+        """How many elements there are."""
+        return math.prod(self.full)
+
+    def fits(self, itemsize: int, target: Target) -> bool:
+        """Whether a row stays on chip; of columns, whole vectors do."""
+        elements = self.count // math.prod(self.kept)
+        return elements * (itemsize if self.has_rows else target.vector_bytes) <= target.row_bytes
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the elements of a row are neighbors, because the last axis is folded."""
+        return self.kept[-1] == 1
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One kernel of those to join: what it stores and reads, and the ops it takes."""
+
+    region: Region
+    outputs: tuple[UOp, ...]
+    reads: tuple[UOp, ...]
+    space: Space | None
+    ops: int
+    bit: int
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Parts that become one kernel; bits of `before` say which parts must have run."""
+
+    parts: tuple[Part, ...]
+    space: Space | None
+    before: int
+
+    @property
+    def written(self) -> dict[UOp, Part]:
+        """The parts by what they store."""
+        return {node: part for part in self.parts for node in part.outputs}
+
+    @property
+    def bits(self) -> int:
+        """The bits of its own parts."""
+        return sum(part.bit for part in self.parts)
+
+
+def join_rows(
+    outputs: Mapping[Region, tuple[UOp, ...]],
+    order: Sequence[UOp],
+    contractions: Mapping[UOp, Contraction],
+    roots: AbstractSet[UOp],
+    target: Target,
+) -> dict[Region, tuple[UOp, ...]]:
+    """Join what may be joined; see the top of this file."""
+    at = {node: number for number, node in enumerate(order)}
+    leaves = [node for node in order if node.op is Op.BUFFER]
+    joiner = _Joiner(frozenset(leaves).union(*outputs.values()), contractions, target)
+    # An edge never leads to a lower rank, and within one only from elementwise work to its users.
+    for region in sorted(outputs, key=lambda each: (each.rank, max(at[n] for n in outputs[each]))):
+        joiner.visit(region, outputs[region])
+    joined: dict[Region, tuple[UOp, ...]] = {}
+    for group in dict.fromkeys(joiner.group_of.values()):
+        asked = [node for node in group.written if node in roots or joiner.leaves(node, group)]
+        region = group.parts[0].region
+        if len(group.parts) > 1:
+            region = _region_of(group, [node for node in group.written if node not in asked], at)
+        joined[region] = tuple(sorted(asked, key=at.__getitem__))
+    return joined
+
+
+def _region_of(group: Group, dropped: Sequence[UOp], at: Mapping[UOp, int]) -> Region:
+    regions = [part.region for part in group.parts]
+    anchor = next(each.anchor for each in regions if each.anchor.op is Op.REDUCE)
+    places = {node: index for each in regions for node, index in each.position.items()}
+    position = {node: places[node] for node in sorted(places, key=at.__getitem__)}
+    region = Region(anchor, position, max(each.rank for each in regions))
+    read = [node for part in group.parts for node in part.reads]
+    spared = sum(map(_bytes, read)) - sum(map(_bytes, {*read})) + 2 * sum(map(_bytes, dropped))
+    reason = f"{len(regions)} kernels over the same rows are one; it moves {spared} bytes less."
+    region.decisions.append(Decision("fuse", describe(anchor), reason))
+    region.decisions.extend(decision for each in regions for decision in each.decisions)
+    return region
+
+
+def _bytes(node: UOp) -> int:
+    return node.dtype.itemsize * math.prod(node.shape)
+
+
+class _Joiner:
+    """One walk over the kernels, those that store before those that read."""
+
+    def __init__(
+        self, stored: frozenset[UOp], contractions: Mapping[UOp, Contraction], target: Target
+    ) -> None:
+        self.group_of: dict[Part, Group] = {}
+        self._writer: dict[UOp, Part] = {}
+        self._readers: dict[UOp, list[Part]] = {}
+        self._stored = stored
+        self._contractions = contractions
+        self._target = target
+
+    def leaves(self, node: UOp, group: Group) -> bool:
+        """Whether a kernel outside a group reads a value of it."""
+        return any(self.group_of[part] is not group for part in self._readers.get(node, ()))
+
+    def visit(self, region: Region, outputs: tuple[UOp, ...]) -> None:
+        """Give a kernel a group: those of what it reads and of who reads the same, or its own."""
+        params = self._params(region)
+        nodes = walk(outputs, stop=params)
+        reads = [node for node in nodes if node in params]
+        computed = sum(node.op in ELEMENTWISE and node not in params for node in nodes)
+        ops = computed + len(reads) * (self._target.max_kernel_ops // MOST_READS)
+        space = self._space_of(region.anchor)
+        part = Part(region, outputs, tuple(reads), space, ops, 1 << len(self.group_of))
+        producers = dict.fromkeys([self._writer[node] for node in reads if node in self._writer])
+        before = 0
+        for each in producers:
+            before |= self.group_of[each].before | self.group_of[each].bits
+        self.group_of[part] = Group((part,), space, before)
+        beside = [each for node in reads for each in self._readers.get(node, ()) if space]
+        for other in dict.fromkeys((*producers, *beside)):
+            self._join(self.group_of[other], self.group_of[part])
+        self._writer.update(dict.fromkeys(outputs, part))
+        for node in reads:
+            self._readers.setdefault(node, []).append(part)
+
+    def _params(self, region: Region) -> Numbering:
+        within: AbstractSet[UOp] = frozenset()
+        if region.anchor in self._contractions:
+            within = computed_within(region.anchor)
+        return Numbering(self._stored, region.position.keys() | within)
+
+    def _space_of(self, anchor: UOp) -> Space | None:
+        if anchor.op is not Op.REDUCE or anchor in self._contractions:
+            return None
+        full = anchor.operands[0].shape
+        return Space(anchor.shape, full) if anchor.shape != full and 0 not in full else None
+
+    def _join(self, first: Group, second: Group) -> None:
+        """Make one group of two, the second of which runs later, or record why not."""
+        space = first.space or second.space
+        if first is second or space is None or (second.space or space) != space:
+            return
+        moved = {part: _placed(part, space) for part in (*first.parts, *second.parts)}
+        found = {part: region for part, region in moved.items() if region is not None}
+        if len(found) < len(moved) or not self._reads_in_place(found):
+            return
+        group = Group(tuple(found), space, first.before | second.before)
+        obstacle = self._obstacle(group)
+        if obstacle:
+            latest = second.parts[-1].region
+            latest.decisions.append(Decision("decline", describe(latest.anchor), obstacle))
+            return
+        group.before &= ~group.bits
+        for part, region in found.items():
+            part.region = region
+            self.group_of[part] = group
+        for each in {*self.group_of.values()}:
+            if each.before & group.bits:
+                each.before |= group.before | group.bits
+
+    def _reads_in_place(self, regions: Mapping[Part, Region]) -> bool:
+        """Whether each part reads the others' values at their own places."""
+        places = {
+            node: each.position[node] for part, each in regions.items() for node in part.outputs
+        }
+        return all(
+            node not in places or operands == (flatten(places[node], node.shape),)
+            for part, region in regions.items()
+            if not places.keys().isdisjoint(part.reads)
+            for node, operands in self._loads(part, region)
+        )
+
+    def _loads(self, part: Part, region: Region) -> list[tuple[UOp, tuple[UOp, ...]]]:
+        """Lower a part by itself: each node it reads, with the index and perhaps a guard."""
+        params = self._params(region)
+        lowering = Lowering(params, next_range=len(region.anchor.shape))
+        lower_members(region, lowering, None)
+        nodes = {param: node for node, param in params.items()}
+        values = [lowering.memo[Point(each, region.position[each], None)] for each in part.outputs]
+        loads = [each.operands for each in walk(values) if each.op is Op.LOAD]
+        return [(nodes[param], tuple(rest)) for param, *rest in loads]
+
+    def _obstacle(self, group: Group) -> str:
+        """Say why parts are better apart; nothing when they are not."""
+        target, space = self._target, group.space
+        assert space is not None, "only parts with a space are joined"
+        if sum(part.ops for part in group.parts) >= target.max_kernel_ops:
+            return f"one kernel would be at its limit of {target.max_kernel_ops} ops."
+        read = [node for part in group.parts for node in part.reads]
+        outside = {self._writer[node] for node in read if node in self._writer} - {*group.parts}
+        if any(self.group_of[part].before & group.bits for part in outside):
+            return "another kernel runs between those over the same rows."
+        sizes = [node.dtype.itemsize for node in read if math.prod(node.shape) == space.count]
+        if space.fits(max(sizes, default=1), target):
+            return ""
+        inside = [node for node in read if node in group.written]
+        again = [node for node in inside if math.prod(node.shape) == space.count]
+        if again:
+            return f"{describe(again[0])} would be computed again: no row of it stays on chip."
+        if inside and not space.has_rows:
+            return "columns this long do not stay on chip; read in rows they are faster."
+        return ""
+
+
+def _placed(part: Part, space: Space) -> Region | None:
+    """Return a region at its place in a space; elementwise work takes that of its elements."""
+    region = part.region
+    if region.anchor.op is Op.REDUCE:
+        return region if part.space == space else None
+    place = space.place(region.anchor.shape)
+    return None if place is None else replace(region, position={region.anchor: place})
