@@ -238,3 +238,12 @@ def test_a_fresh_process_skips_lowering_when_the_cache_is_warm(tmp_path):
     assert first[0] == second[0] == "1143.0"
     assert "tinytensor.codegen.lower" in first[1]
     assert second[1] == "[]"
+
+
+def test_a_constant_that_was_realized_stays_a_constant_elsewhere():
+    kept = Tensor(0.0).realize()
+
+    padded = Tensor([1.0, 2.0]).pad((1, 0))
+
+    assert padded.tolist() == [0.0, 1.0, 2.0]
+    assert kept.item() == 0.0

@@ -167,7 +167,8 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
         found = [leaves[root.device, node] for node, root in zip(graph.roots, roots, strict=True)]
         shaped = [_with_shape(leaf, root.uop) for leaf, root in zip(found, roots, strict=True)]
         for root, leaf in zip(roots, shaped, strict=True):
-            if _contents_of(root.uop) is not leaf:
+            # A constant is cheaper than its memory, and the fill of a PAD must stay one.
+            if root.uop.op is not Op.CONST and _contents_of(root.uop) is not leaf:
                 _COMPUTED[root.uop] = weakref.ref(leaf)
         return shaped
 

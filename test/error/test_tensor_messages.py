@@ -295,7 +295,7 @@ OTHER_MISTAKES = [
         "a tensor, or a tuple of them.",
     ),
     (
-        TypeError,
+        IndexOutOfRange,
         lambda: zeros(2)[1.0],
         "index: does not take a float; it must be an int, a slice, ... or None, "
         "a tensor, or a tuple of them.",

@@ -81,6 +81,14 @@ def test_a_prologue_that_leaves_no_integers_is_compared_within_the_bound_of_a_su
     assert kernel.contraction is not None
 
 
+def test_a_contraction_that_loads_nothing_is_checked():
+    x = Tensor.arange(6).float().reshape(2, 3)
+
+    (kernel,) = kernels_of(x @ x.T)  # with verify on
+
+    assert kernel.contraction is not None
+
+
 def test_an_error_just_beyond_the_bound_is_refused():
     fact, plain = fact_and_sum(product())
     a, b, k = fact.node.operands

@@ -412,3 +412,35 @@ def test_a_gradient_is_added_to_in_place():
         (x * 3).sum().backward()
 
         assert grad.tolist() == [5.0, 7.0]
+
+
+COVERING = {
+    "fill": lambda y, z: y.fill_(5),
+    "part": lambda y, z: y[:].zero_(),
+    "copy": lambda y, z: y.copy_(z),
+    "nothing": lambda y, z: y.detach()[2:].copy_(z[2:]),
+}
+
+
+@pytest.mark.parametrize("write", COVERING.values(), ids=COVERING)
+def test_what_is_covered_gets_a_gradient_of_zeros(write):
+    ends = []
+    for x in leaf([1.0, 2.0]):
+        y = x * 3
+        write(y, (y * 0).detach())
+        (y * y).sum().backward()
+        ends.append((y.requires_grad, y.is_leaf, x.grad.tolist()))
+
+    assert ends[0] == ends[1]
+
+
+def test_axes_that_move_without_gradients_keep_the_gradient():
+    ends = []
+    for x, package in zip(leaf([1.0, 2.0]), (tinytensor, torch), strict=True):
+        y = (x * 3).expand(1, -1)
+        with package.no_grad():
+            y.unsqueeze_(0)
+        y.sum().backward()
+        ends.append((y.requires_grad, y.shape, x.grad.tolist()))
+
+    assert ends[0] == ends[1]

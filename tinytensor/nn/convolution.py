@@ -65,8 +65,8 @@ def convolve(
     Shapes: input ([n,] groups * c, *extents), weight (groups * m, c, *kernel), bias (groups * m,).
     """
     dtype = check_dtypes(who, input, weight, bias)
+    check_channels(who, input, weight, count, groups)
     x = input if input.ndim == count + 2 else input.unsqueeze(0)
-    check_channels(who, x, weight, count, groups)
     kernel = weight.shape[2:]
     steps = for_axes(who, "stride", stride, count, 1)
     apart = for_axes(who, "dilation", dilation, count, 1)
@@ -102,13 +102,13 @@ def check_dtypes(who: str, *tensors: Tensor | None) -> DType:
 
 def check_channels(who: str, x: Tensor, weight: Tensor, count: int, groups: int) -> None:
     """Raise ShapeError unless input and weight have fitting axes and channels."""
-    if x.ndim != count + 2 or weight.ndim != count + 2:
+    if x.ndim not in (count + 1, count + 2) or weight.ndim != count + 2:
         sentence = f"{who}: axes do not fit: input {x.shape}, weight {weight.shape}"
         raise ShapeError(f"{sentence}; ndim must be {count + 2}, of the input also {count + 1}.")
     fits = groups > 0 and weight.shape[0] % groups == 0
-    if not fits or x.shape[1] != weight.shape[1] * groups:
+    if not fits or x.shape[-count - 1] != weight.shape[1] * groups:
         sentence = f"{who}: channels do not fit: input {x.shape}, weight {weight.shape}"
-        required = f"input.shape[1] must be {groups} times weight.shape[1]"
+        required = f"input.shape[{-count - 1}] must be {groups} times weight.shape[1]"
         raise ShapeError(f"{sentence}, groups {groups}; {required}.")
 
 

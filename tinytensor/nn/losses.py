@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tinytensor.errors import DTypeError, ShapeError
+from tinytensor.errors import DTypeError, ShapeError, ValueOutOfRange
 from tinytensor.nn.activation import logsigmoid
 from tinytensor.nn.rounding import widened
 from tinytensor.tensor import nodes
@@ -74,7 +74,8 @@ def smooth_l1_loss(
 ) -> Tensor:
     """Return the absolute difference less beta / 2, below beta a parabola."""
     if beta < 0:
-        raise ValueError(f"smooth_l1_loss: beta is negative: {beta}; it must be 0 or more.")
+        sentence = f"smooth_l1_loss: beta is negative: {beta}"
+        raise ValueOutOfRange(f"{sentence}; it must be 0 or more.")
     if beta == 0:
         return l1_loss(input, target, reduction)
 
@@ -164,7 +165,7 @@ def cross_entropy(
     """
     if not 0 <= label_smoothing <= 1:
         sentence = f"cross_entropy: no such smoothing: {label_smoothing}"
-        raise ValueError(f"{sentence}; label_smoothing must be in 0 .. 1.")
+        raise ValueOutOfRange(f"{sentence}; label_smoothing must be in 0 .. 1.")
     check_float("cross_entropy", input.dtype)
     shares = widened(input).log_softmax(min(input.ndim, 2) - 1)
     if target.dtype.is_float:

@@ -18,6 +18,9 @@ class LRScheduler:
     """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        if not isinstance(optimizer, Optimizer):
+            kind = type(optimizer).__name__
+            raise TypeError(f"{type(self).__name__}: no Optimizer: {kind}; it must be one.")
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
         self.optimizer = optimizer

@@ -87,7 +87,8 @@ def _small_integers(roots: tuple[UOp, ...]) -> list[Array]:
             last = int(bounds_of(index)[1])
             elements[param] = max(elements.get(param, 1), last + 1)
     rng = np.random.default_rng(0)
-    arrays: list[Array] = [np.zeros(0)] * (1 + max(each.attrs.number for each in elements))
+    highest = max([each.attrs.number for each in elements], default=-1)
+    arrays: list[Array] = [np.zeros(0)] * (highest + 1)
     for param, count in elements.items():
         least = 0 if param.dtype.kind in ("uint", "bool") else -2
         values = rng.integers(least, 3, count).astype(param.dtype.value_numpy)

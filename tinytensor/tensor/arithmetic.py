@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Self
 
 from tinytensor.dtype import DType, dtypes
-from tinytensor.errors import DTypeError
+from tinytensor.errors import DTypeError, ValueOutOfRange
 from tinytensor.grad import wide, with_rules
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import Number, UOp, cast
@@ -388,7 +388,7 @@ class Arithmetic(TensorBase):
             return self // other
         if rounding_mode != "trunc":
             sentence = f"div: no such rounding mode: {rounding_mode!r}"
-            raise ValueError(f"{sentence}; it must be None, 'trunc' or 'floor'.")
+            raise ValueOutOfRange(f"{sentence}; it must be None, 'trunc' or 'floor'.")
         x, y = align_pair("div", self, other)
         check_dtype("div", x.dtype, is_no_bool)
         if x.dtype.is_int:

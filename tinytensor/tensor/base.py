@@ -18,11 +18,12 @@ from tinytensor.errors import (
     Site,
     caller_site,
 )
-from tinytensor.grad import cut, make_leaf, requires_gradient, serial_of_leaf, with_rules
+from tinytensor.grad import Rule, cut, make_leaf, requires_gradient, serial_of_leaf, with_rules
 from tinytensor.ops.interpret import from_storage
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import Number, UOp, cast
 from tinytensor.realize import Root, realize, to_host
+from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import Shape, check_axis
 from tinytensor.tensor.grad_mode import MODE
 from tinytensor.tensor.view import (
@@ -117,6 +118,11 @@ class Part(Cell):
 
 
 NO_PARTS: Final[set[weakref.ref[Part]]] = set()
+
+
+def _zeros_for(place: int) -> Rule:
+    """Return the rule of an operand that a write has covered, or has put nowhere."""
+    return lambda g, out, *operands: nodes.full_like(operands[place], 0)
 
 
 class TensorBase:
@@ -226,6 +232,8 @@ class TensorBase:
             self.cell.lifted |= {mark}
         elif mark or not MODE.is_enabled:
             whole = with_rules(cut(whole), [before], lambda g, *_: g)
+        if MODE.is_enabled and not requires_gradient(whole):
+            whole = with_rules(whole, [before, value], _zeros_for(0), _zeros_for(1))
         self.cell.write(whole)
         self.site = caller_site()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Self
 
 from tinytensor.dtype import MANTISSA_BITS, dtypes
-from tinytensor.errors import DTypeError
+from tinytensor.errors import DTypeError, ValueOutOfRange
 from tinytensor.grad import Rule, with_rules
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
@@ -205,7 +205,7 @@ class Elementwise(TensorBase):
         formulas = {"none": gaussian_unit, "tanh": gaussian_unit_by_tanh}
         if approximate not in formulas:
             sentence = f"gelu: no such approximation: {approximate!r}"
-            raise ValueError(f"{sentence}; it must be 'none' or 'tanh'.")
+            raise ValueOutOfRange(f"{sentence}; it must be 'none' or 'tanh'.")
         check_float("gelu", self.dtype)
         return self._composite(formulas[approximate])
 
@@ -278,7 +278,7 @@ class Elementwise(TensorBase):
         """Return x held between two bounds; max where min > max."""
         bounds = [each for each in (min, max) if each is not None]
         if not bounds:
-            raise ValueError("clamp: both bounds are None; min, max or both must be given.")
+            raise ValueOutOfRange("clamp: both bounds are None; min, max or both must be given.")
         x, *limits = align("clamp", self, *bounds)
         least = None if min is None else limits[0]
         return self._wrap(hold(x, least, None if max is None else limits[-1]))

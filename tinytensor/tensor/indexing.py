@@ -91,8 +91,9 @@ def _slice_range(wanted: slice, extent: int) -> range:
 
 def _position(wanted: SupportsIndex, axis: int, extent: int) -> int:
     if isinstance(wanted, (bool, TensorBase)) or not hasattr(wanted, "__index__"):
+        error = IndexOutOfRange if isinstance(wanted, float) else TypeError
         sentence = f"index: does not take a {type(wanted).__name__}"
-        raise TypeError(f"{sentence}; it must be {ACCEPTED}, a tensor, or a tuple of them.")
+        raise error(f"{sentence}; it must be {ACCEPTED}, a tensor, or a tuple of them.")
     position = as_int(wanted)
     if not -extent <= position < extent:
         sentence = f"index: out of range: {position} on axis {axis} of extent {extent}"

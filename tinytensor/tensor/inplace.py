@@ -90,9 +90,9 @@ class Inplace(Arranging):
         return self._see_as("unsqueeze_", self.unsqueeze(dim))
 
     def _see_as(self, who: str, seen: TensorBase) -> Self:
-        """Take over the view of another tensor of this cell."""
+        """Take over the view of another tensor of this cell; what gradients do there stays."""
         if self._mark > 0:
             sentence = f"{who}: a leaf that requires a gradient changes shape: {self.shape}"
             raise GradientError(f"{sentence}; it must not be one. Use the method without _.")
-        self._look(seen._view)
+        self._look(seen._layout().marked(self._mark))
         return self

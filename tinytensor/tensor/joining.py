@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Self, TypeVar
 
 from tinytensor.dtype import promote
-from tinytensor.errors import ShapeError
+from tinytensor.errors import ShapeError, ValueOutOfRange
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.arranging import Arranging
 from tinytensor.tensor.axes import check_axis
@@ -104,7 +104,8 @@ class Joining(TensorBase):
     def meshgrid(cls, *tensors: M, indexing: str = "ij") -> tuple[M, ...]:
         """Return each vector expanded over the grid of all; with 'xy' the first two exchanged."""
         if indexing not in ("ij", "xy"):
-            raise ValueError(f"meshgrid: no such indexing: {indexing!r}; it must be 'ij' or 'xy'.")
+            sentence = f"meshgrid: no such indexing: {indexing!r}"
+            raise ValueOutOfRange(f"{sentence}; it must be 'ij' or 'xy'.")
         if max([each.ndim for each in tensors], default=2) > 1:
             shapes = [each.shape for each in tensors]
             raise ShapeError(f"meshgrid: not all are vectors: {shapes}; ndim must be 1 or less.")

@@ -303,7 +303,7 @@ class Scattering(TensorBase):
         """Return a source that has one slice for each index."""
         check_source(who, self, source)
         values = at_least_1d(source.uop)
-        if values.shape == shape:
+        if values.shape == shape and (source.ndim == self.ndim or who != "index_add"):
             return values
         is_count = len(values.shape) != len(shape) or values.shape[axis] != shape[axis]
         error = IndexOutOfRange if who == "index_copy" and is_count else ShapeError

@@ -6,7 +6,7 @@ import math
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from tinytensor.dtype import DType, dtypes
-from tinytensor.errors import ShapeError
+from tinytensor.errors import ShapeError, ValueOutOfRange
 from tinytensor.grad import with_rules
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.uop import Number, UOp, cast
@@ -108,7 +108,7 @@ class Statistics(Reduction):
     ) -> Self:
         """Return the p-norm of the elements as one vector; 'fro' and None are the 2-norm."""
         if isinstance(p, str) and p != "fro":
-            raise ValueError(f"norm: no such norm: {p!r}; it must be a number or 'fro'.")
+            raise ValueOutOfRange(f"norm: no such norm: {p!r}; it must be a number or 'fro'.")
         order = float(p) if isinstance(p, (int, float)) else 2.0
         check_float("norm", self.dtype)
         result = check_float("norm", dtype or self.dtype)

@@ -61,12 +61,13 @@ class View:
         return all(extent == 1 or stride == wanted for extent, stride, wanted in facts)
 
     def marked(self, serial: int) -> View:
-        """Return this view as a leaf of that serial, or with its gradients cut."""
+        """Return this view as a leaf of that serial, or with its gradients cut; 0: passing."""
         steps = chain(self.expression)
         base = steps[-1].operands[0] if steps else self.expression
         bare = apply_steps([each for each in steps if each.op is not Op.DETACH], base)
-        marked = UOp(Op.DETACH, bare.dtype, (bare,), DetachAttrs(serial))
-        return replace(self, expression=marked)
+        if serial:
+            bare = UOp(Op.DETACH, bare.dtype, (bare,), DetachAttrs(serial))
+        return replace(self, expression=bare)
 
     def cut_off(self) -> View:
         """Return this view such that no gradient passes, until one is written to it."""
