@@ -14,7 +14,7 @@ FUNCTION_LINES = 40
 DEPTH = 4
 # docs/decisions/code-budget.md says why these four are counted as they are.
 BUDGETS = {
-    "compiler and runtime": 8000,
+    "compiler and runtime": 8300,
     "CUDA target": 5000,
     "checking machinery": 2500,
     "Tensor, gradients, nn and interop": 8000,
@@ -153,8 +153,8 @@ def test_a_chain_of_elif_is_one_block():
 
 
 def test_a_budget_that_is_exceeded_is_found():
-    assert overspent({"ops": 7000, "schedule": 1001, "tensor": 8000}) == {
-        "compiler and runtime": 8001
+    assert overspent({"ops": 7000, "schedule": 1301, "tensor": 8000}) == {
+        "compiler and runtime": 8301
     }
 
 
