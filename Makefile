@@ -1,4 +1,4 @@
-# Four commands; each makes .venv where it is missing and brings it up to date when setup.py changes.
+# Five commands; each makes .venv where it is missing and brings it up to date when setup.py changes.
 
 PYTHON ?= python3
 VENV := .venv
@@ -6,11 +6,14 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 SOURCES := tinytensor test setup.py $(wildcard extra)
 
-.PHONY: demo test test-torch format check clean
+.PHONY: demo digits test test-torch format check clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
 	@$(BIN)/python -m tinytensor
+
+digits: $(VENV)/.installed-examples
+	@$(BIN)/python -m extra.examples.digits
 
 test: check
 	$(BIN)/python -m pytest -q -n 2
@@ -35,6 +38,10 @@ $(BIN)/python:
 
 $(VENV)/.installed: setup.py | $(BIN)/python
 	@$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.installed-examples: setup.py $(VENV)/.installed
+	@$(INSTALL) --editable '.[examples]'
 	@touch $@
 
 $(VENV)/.installed-test: setup.py $(VENV)/.installed

@@ -19,7 +19,8 @@ def read_version() -> str:
 
 # The NVRTC wheel and cuda-python must be of one CUDA major version.
 NVRTC = "nvidia-cuda-nvrtc>=13,<14"
-TEST = ["pytest>=8", "pytest-xdist", "hypothesis", "ruff", "mypy", NVRTC]
+SAFETENSORS = ["safetensors>=0.8"]
+TEST = ["pytest>=8", "pytest-xdist", "hypothesis", "ruff", "mypy", NVRTC, *SAFETENSORS]
 
 setup(
     name="tinytensor",
@@ -32,6 +33,8 @@ setup(
     install_requires=["numpy", "cuda-python>=13,<14"],
     extras_require={
         "cuda": [NVRTC],
+        "examples": ["scikit-learn"],
+        "safetensors": SAFETENSORS,
         "test": TEST,
         "test-torch": [*TEST, "torch==2.13.0"],
     },

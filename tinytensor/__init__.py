@@ -8,7 +8,7 @@
 
 from typing import Any
 
-from tinytensor import functions
+from tinytensor import functions, nn, optim
 from tinytensor.config import config
 from tinytensor.dtype import dtypes
 from tinytensor.functions import tensor
@@ -37,7 +37,9 @@ __all__ = [
     "initial_seed",
     "is_grad_enabled",
     "manual_seed",
+    "nn",
     "no_grad",
+    "optim",
     "set_grad_enabled",
     "tensor",
 ]

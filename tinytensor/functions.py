@@ -13,28 +13,30 @@ from tinytensor.linalg.einsum import einsum, tensordot
 from tinytensor.ops.uop import Number
 from tinytensor.tensor.axes import broadcast_shapes
 from tinytensor.tensor.creation import Content
+from tinytensor.tensor.searching import bucketize, searchsorted
 from tinytensor.tensor.tensor import Tensor
 
 # Functions that make or join tensors: class methods of Tensor.
 MAKERS: Final = """
-    arange cat dstack empty eye full hstack meshgrid ones rand randint randn stack vstack
-    zeros
+    arange cat dstack empty eye full hstack meshgrid ones rand randint randn randperm stack
+    vstack zeros
 """
 # Functions whose first argument is a tensor: methods of Tensor.
 METHODS: Final = """
-    abs acos add addcdiv addcmul addmm all allclose amax amin aminmax any argmax argmin asin atan
-    atan2 atleast_1d atleast_2d atleast_3d baddbmm bernoulli bitwise_and bitwise_left_shift
-    bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm broadcast_to ceil chunk clamp
-    clamp_max clamp_min clip copysign cos cosh count_nonzero cumprod cumsum deg2rad diag diagonal
-    div dot dropout eq equal erf exp exp2 expm1 flatten flip floor floor_divide fmod frac full_like
-    ge gt inner isclose isfinite isinf isnan kron le lerp log log10
-    log1p log2 log_softmax logical_and logical_not logical_or logical_xor logit logsumexp lt
-    matmul max maximum mean min minimum mm movedim mul multiply mv nan_to_num nansum
-    narrow ne neg norm numel ones_like outer permute pow prod rad2deg rand_like randint_like
-    randn_like ravel reciprocal relu remainder repeat_interleave reshape roll rot90 round rsqrt
-    select sigmoid sign signbit sin sinh softmax split sqrt square squeeze std std_mean sub
-    sum swapaxes t tan tanh tile trace transpose tril triu true_divide trunc unbind
-    unflatten unsqueeze var var_mean zeros_like
+    abs acos add addcdiv addcmul addmm all allclose amax amin aminmax any argmax argmin argsort
+    asin atan atan2 atleast_1d atleast_2d atleast_3d baddbmm bernoulli bitwise_and
+    bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm broadcast_to
+    ceil chunk clamp clamp_max clamp_min clip clone copysign cos cosh count_nonzero cummax
+    cummin cumprod cumsum deg2rad diag diagonal div dot dropout eq equal erf exp exp2 expm1
+    flatten flip floor floor_divide fmod frac full_like ge gt inner isclose isfinite isinf isnan
+    kron kthvalue le lerp log log10 log1p log2 log_softmax logical_and logical_not logical_or
+    logical_xor logit logsumexp lt matmul max maximum mean median min minimum mm movedim msort
+    mul multinomial multiply mv nan_to_num nansum narrow ne neg norm numel ones_like outer
+    permute pow prod rad2deg rand_like randint_like randn_like ravel reciprocal relu remainder
+    repeat_interleave reshape roll rot90 round rsqrt select sigmoid sign signbit sin sinh
+    softmax sort split sqrt square squeeze std std_mean sub sum swapaxes t tan tanh tile topk
+    trace transpose tril triu true_divide trunc unbind unflatten unsqueeze var var_mean
+    zeros_like
 """
 
 
@@ -94,7 +96,10 @@ def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple
     return Tensor.meshgrid(*listed, indexing=indexing)
 
 
-WRITTEN: Final = (einsum, tensordot, from_numpy, is_tensor, where, broadcast_tensors, meshgrid)
+WRITTEN: Final = (
+    *(einsum, tensordot, from_numpy, is_tensor, where, broadcast_tensors, meshgrid),
+    *(bucketize, searchsorted),
+)
 ALIASES: Final = {
     **{"concat": "cat", "concatenate": "cat", "arctan": "atan", "arcsin": "asin", "arccos": "acos"},
     **{"arctan2": "atan2", "absolute": "abs", "negative": "neg", "divide": "div"},

@@ -37,6 +37,7 @@ from tinytensor.tensor.nodes import (
     iota,
     pad,
     permute,
+    put_slices,
     reshape,
     select,
     take_slices,
@@ -378,21 +379,7 @@ def _of_padded(g: UOp, out: UOp, x: UOp, fill: UOp) -> UOp:
 
 
 def _of_sliced(g: UOp, out: UOp, x: UOp) -> UOp:
-    """Put each element back where it was read, with zeros between and around."""
-    if 0 in out.shape:
-        return full_like(x, 0)
-    attrs = out.attrs
-    steps = [abs(step) for step in attrs.step]
-    spans = [step * (extent - 1) + 1 for step, extent in zip(steps, out.shape, strict=True)]
-    downward = [step < 0 for step in attrs.step]
-    ways = zip(out.shape, downward, strict=True)
-    ascending = take_slices(g, [range(n)[::-1] if is_down else range(n) for n, is_down in ways])
-    firsts = [
-        begin - (span - 1) * is_down
-        for begin, span, is_down in zip(attrs.begin, spans, downward, strict=True)
-    ]
-    afters = [n - i - span for n, i, span in zip(x.shape, firsts, spans, strict=True)]
-    return pad(_spread(ascending, steps), tuple(firsts), tuple(afters), 0)
+    return put_slices(g, out.attrs, x.shape)
 
 
 def _of_gathered(g: UOp, out: UOp, x: UOp, *indices: UOp) -> UOp:
@@ -416,18 +403,6 @@ def _of_gathered(g: UOp, out: UOp, x: UOp, *indices: UOp) -> UOp:
     summed = fold_sum(kept, axes)
     order = [ndim + axes.index(axis) if axis in axes else axis for axis in range(ndim)]
     return reshape(permute(summed, (*order, *axes)), x.shape)
-
-
-def _spread(x: UOp, steps: Sequence[int]) -> UOp:
-    """Return x with step - 1 zeros between neighbors along each axis."""
-    if all(step == 1 for step in steps):
-        return x
-    single = [n for extent in x.shape for n in (extent, 1)]
-    zeros = [n for step in steps for n in (0, step - 1)]
-    padded = pad(reshape(x, tuple(single)), (0,) * len(zeros), tuple(zeros), 0)
-    extents = [extent * step for extent, step in zip(x.shape, steps, strict=True)]
-    spans = [range(n - step + 1) for n, step in zip(extents, steps, strict=True)]
-    return take_slices(reshape(padded, tuple(extents)), spans)
 
 
 def device_of(root: UOp) -> str | None:

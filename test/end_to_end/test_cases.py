@@ -364,6 +364,32 @@ def test_many_tensors_are_stacked(device):
     assert_bits(stacked.numpy(), [[float(each) for each in range(120)], [-0.0] * 120])
 
 
+@pytest.mark.parametrize(
+    ("values", "order"),
+    [
+        ([3.0, math.nan, 1.0, 2.0], [2, 3, 0, 1]),
+        ([1.0, 0.0, 1.0, 0.0], [1, 3, 0, 2]),
+        ([5.0, 5.0, 5.0], [0, 1, 2]),
+        ([0.0, -0.0, 0.0, -1.0], [3, 0, 1, 2]),
+    ],
+)
+def test_a_sort_is_a_stable_permutation(values, order, device):
+    x = Tensor(values, device=device)
+    found, indices = x.sort()
+
+    assert indices.tolist() == x.argsort().tolist() == order
+    assert x.topk(len(values), largest=False).indices.tolist() == order
+    assert_bits(found.numpy(), np.array(values)[order])
+
+
+def test_a_long_sort_is_built_in_seconds():
+    keys = np.random.default_rng(0).integers(0, 50_000, 100_000).astype(np.float32)
+
+    found = Tensor(keys).argsort().numpy()
+
+    np.testing.assert_array_equal(found, np.argsort(keys, kind="stable"))
+
+
 def test_0d_tensors_have_one_axis_to_fold(device):
     x = Tensor(2.5, device=device)
 
@@ -371,6 +397,8 @@ def test_0d_tensors_have_one_axis_to_fold(device):
     assert x.argmax(-1).item() == 0
     assert x.softmax(-1).item() == 1.0
     assert x.max(0).values.shape == x.max(0).indices.shape == ()
+    assert x.cumsum(0).item() == x.sort().values.item() == x.topk(1).values.item() == 2.5
+    assert x.sort().indices.shape == x.topk(1).indices.shape == ()
 
 
 def run_script(cache):

@@ -1,5 +1,7 @@
 """Gradients that do not exist are refused in one sentence, with the class PyTorch raises."""
 
+import copy
+
 import pytest
 
 from tinytensor import Tensor, autograd, dtypes
@@ -78,6 +80,11 @@ MISTAKES = [
         GradientError,
         "requires_grad_: a computed tensor requires what its operands do: shape (2,); "
         "it must be a leaf. Use detach().",
+    ),
+    (
+        lambda: copy.deepcopy(X * 2),
+        GradientError,
+        "deepcopy: the tensor was computed: shape (2,); it must be a leaf. Use clone().",
     ),
     (
         lambda: Tensor([1]).requires_grad_(),

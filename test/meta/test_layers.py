@@ -12,7 +12,7 @@ LEVELS = (
     ("schedule", "codegen", "runtime"),
     ("realize", "report", "program_cache", "variable"),
     ("tensor", "grad"),
-    ("functions", "jit", "nn", "linalg", "special", "array_api", "distributed", "interop"),
+    ("functions", "jit", "nn", "linalg", "special", "array_api", "distributed", "interop", "optim"),
     ("explain", "profile", "tune", "selfcheck"),
     ("__init__", "__main__"),
 )

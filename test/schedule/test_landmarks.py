@@ -7,6 +7,7 @@ from tinytensor import Tensor, dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import buffer, cast, walk
+from tinytensor.schedule import schedule
 from tinytensor.schedule.landmarks import find_landmarks, nodes_down_to_product
 from tinytensor.schedule.lower_views import Lowering
 from tinytensor.tensor.formulas import add, mul
@@ -75,3 +76,15 @@ def test_a_residual_chain_visits_each_step_about_once(monkeypatch):
     )
 
     assert visits(40) < 2.5 * visits(20)
+
+
+def test_a_sum_without_a_product_is_not_looked_into(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("the views below a sum of comparisons were searched for a product")
+
+    monkeypatch.setattr(schedule, "Numbering", refuse)
+    x = Tensor.zeros(4, 6)
+
+    kernels = kernels_of((x < x.flip(1)).sum(1))
+
+    assert len(kernels) == 1

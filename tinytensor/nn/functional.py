@@ -22,6 +22,7 @@ from tinytensor.nn.activation import (
 )
 from tinytensor.nn.attention import scaled_dot_product_attention
 from tinytensor.nn.convolution import conv1d, conv2d, conv3d
+from tinytensor.nn.embedding import embedding
 from tinytensor.nn.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -60,6 +61,7 @@ __all__ = [
     "cross_entropy",
     "dropout",
     "elu",
+    "embedding",
     "gelu",
     "group_norm",
     "hardsigmoid",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tinytensor.errors import ShapeError
 from tinytensor.nn.rounding import check_float, widened
-from tinytensor.tensor.base import Cell
+from tinytensor.tensor.companions import accompany, is_companion
 from tinytensor.tensor.tensor import Tensor
 
 
@@ -102,7 +102,7 @@ def batch_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     training: bool = False,
-    momentum: float = 0.1,
+    momentum: float | Tensor = 0.1,
     eps: float = 1e-05,
 ) -> Tensor:
     """Standardize each channel, then scale and shift it.
@@ -130,11 +130,14 @@ def batch_norm(
     return change_channels(normal, weight, bias).to(dtype)
 
 
-def move_towards(running: Tensor | None, current: Tensor, momentum: float) -> None:
+def move_towards(running: Tensor | None, current: Tensor, momentum: float | Tensor) -> None:
     """Replace a running statistic's value; who read it before keeps the one it read."""
     if running is not None:
+        if is_companion(running):  # of a step that was not made: each graph ends with its batch
+            running.realize()
         moved = running * (1 - momentum) + current * momentum
-        running.cell = Cell(moved.detach().to(running.dtype).uop)
+        running.detach().copy_(moved.detach())
+        accompany(running)
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:

@@ -64,7 +64,10 @@ def classify_sums(order: Sequence[UOp], verify: bool) -> dict[UOp, Contraction |
     for node in order:
         if node.op is not Op.REDUCE:
             continue
-        numbering = Numbering(ends, nodes_down_to_product(node))
+        nodes = nodes_down_to_product(node)
+        if not any(each.op is Op.MUL for each in nodes):
+            continue
+        numbering = Numbering(ends, nodes)
         lowering = Lowering(numbering, next_range=len(node.shape))
         fact = recognize(node, lowering)
         if fact is not None:

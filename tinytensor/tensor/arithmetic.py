@@ -216,7 +216,7 @@ class Arithmetic(TensorBase):
 
     def _divided(self, other: Operand) -> tuple[UOp, UOp]:
         """Align for a division: integers and bool divide in float32."""
-        if self.cell.uop.dtype.is_float:
+        if self.uop.dtype.is_float:
             return align_pair("div", self, other)
         promoted = result_dtype("div", self, other)
         quotient = promoted if promoted.is_float else dtypes.float32
@@ -266,15 +266,15 @@ class Arithmetic(TensorBase):
 
     def __neg__(self) -> Self:
         check_dtype("neg", self.dtype, is_no_bool)
-        return self._wrap(neg(self.cell.uop))
+        return self._wrap(neg(self.uop))
 
     def __abs__(self) -> Self:
         check_dtype("abs", self.dtype, is_no_bool)
-        return self._wrap(magnitude(self.cell.uop))
+        return self._wrap(magnitude(self.uop))
 
     def __invert__(self) -> Self:
         check_dtype("bitwise_not", self.dtype, is_integer_or_bool)
-        return self._wrap(apply(Op.XOR, self.cell.uop, -1))
+        return self._wrap(apply(Op.XOR, self.uop, -1))
 
     def __and__(self, other: Operand) -> Self:
         return self._binary("bitwise_and", Op.AND, other, is_integer_or_bool)
@@ -310,8 +310,10 @@ class Arithmetic(TensorBase):
 
     def _compared(self, who: str, other: Operand) -> tuple[UOp, UOp]:
         """Align for a comparison: a number that does not fit this dtype widens it to int64."""
+        if not isinstance(other, int):
+            return align_pair(who, self, other)
         dtype = self.dtype
-        if not isinstance(other, int) or not dtype.is_int or dtype.min <= other <= dtype.max:
+        if not dtype.is_int or dtype.min <= other <= dtype.max:
             return align_pair(who, self, other)
         check_number(who, other, dtype if dtype is dtypes.uint64 else dtypes.int64)
         x, y = align(who, self, other, dtype=dtypes.int64)

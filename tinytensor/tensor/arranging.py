@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Self, overload
 
 from tinytensor.errors import ShapeError
 from tinytensor.tensor import nodes
-from tinytensor.tensor.axes import check_axis, check_shape, flat_sizes, infer_shape
+from tinytensor.tensor.axes import Shape, check_axis, check_shape, flat_sizes, infer_shape
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.movement import Movement, Sizes
 
@@ -50,7 +50,7 @@ class Arranging(Movement):
         axis = check_axis("unflatten", dim, self.ndim)
         extents = self.shape[axis : axis + 1]
         split = infer_shape("unflatten", extents, tuple(sizes))
-        return self.reshape(nodes.replace_axis(self.shape, axis, *split))
+        return self.view(nodes.replace_axis(self.shape, axis, *split))
 
     def repeat(self, *repeats: Sizes) -> Self:
         """Return this tensor several times along each axis; added axes come first."""
@@ -78,12 +78,15 @@ class Arranging(Movement):
         x = self.flatten() if dim is None else self
         axis = check_axis("repeat_interleave", dim or 0, x.ndim)
         check_shape("repeat_interleave", (repeats,))
-        return x.unsqueeze(axis + 1)._expanded(axis + 1, repeats).flatten(axis, axis + 1)
+        shape = x.shape or (1,)
+        apart = nodes.reshape(x.uop, nodes.replace_axis(shape, axis, shape[axis], 1))
+        repeated = nodes.broadcast(apart, nodes.replace_axis(shape, axis, shape[axis], repeats))
+        flat = nodes.replace_axis(shape, axis, shape[axis] * repeats)
+        return self._wrap(nodes.reshape(repeated, flat))
 
     def _expanded(self, axis: int, extent: int) -> Self:
         """Return an axis of extent 1 with another extent."""
-        shape = nodes.replace_axis(self.shape, axis, extent)
-        return self._wrap(nodes.broadcast(self.uop, shape))
+        return self.expand(nodes.replace_axis(self.shape, axis, extent))
 
     def broadcast_to(self, size: Sequence[int]) -> Self:
         """Return the same as expand."""
@@ -102,8 +105,33 @@ class Arranging(Movement):
         return self.reshape(other.shape)
 
     def ravel(self) -> Self:
-        """Return the elements along one axis."""
-        return self.reshape(-1)
+        """Return the elements along one axis: a view where they lie side by side, else a copy."""
+        return self.contiguous().view(-1)
+
+    def contiguous(self) -> Self:
+        """Return this tensor if its elements lie side by side in order, else a copy."""
+        return self if self._layout().is_contiguous else self._wrap(self.uop)
+
+    def is_contiguous(self) -> bool:
+        """Tell whether the elements lie side by side, in row-major order."""
+        return self._layout().is_contiguous
+
+    def clone(self) -> Self:
+        """Return a copy, through which gradients pass."""
+        return self._wrap(self.uop)
+
+    @overload
+    def stride(self) -> Shape: ...
+    @overload
+    def stride(self, dim: int) -> int: ...
+    def stride(self, dim: int | None = None) -> Shape | int:
+        """Return how many elements apart neighbors are, along each axis or along one."""
+        strides = self._layout().strides
+        return strides if dim is None else strides[check_axis("stride", dim, self.ndim)]
+
+    def storage_offset(self) -> int:
+        """Return where in its memory the first element lies, in elements."""
+        return self._layout().offset
 
     def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
         """Return the plane of two axes turned k times, from the first axis towards the second."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any, Self, TypeAlias, TypeVar
 
 from tinytensor.errors import DTypeError, GradientError, ShapeError
@@ -21,6 +22,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.base import OWNERS, TensorBase
 from tinytensor.tensor.checkpoint import checkpoint
+from tinytensor.tensor.companions import accompany
 from tinytensor.tensor.custom_function import Function, FunctionContext
 from tinytensor.tensor.grad_mode import enable_grad
 from tinytensor.tensor.nodes import full_like
@@ -69,9 +71,9 @@ class Autograd(TensorBase):
         if requires_grad == self.requires_grad:
             return self
         if requires_grad:
-            self._fill(self.uop, self.device, True)
+            self._become_leaf()
         elif self.is_leaf:
-            self.cell.uop = self.uop.operands[0]
+            self.detach_()
         else:
             sentence = "requires_grad_: a computed tensor requires what its operands do"
             raise GradientError(f"{sentence}: shape {self.shape}; it must be a leaf. Use detach().")
@@ -92,8 +94,35 @@ class Autograd(TensorBase):
         self._grad = gradient
 
     def detach(self) -> Self:
-        """Return the same values, through which no gradient passes."""
-        return self._wrap(self.cell.leaf or cut(self.uop))
+        """Return a view of all, through which no gradient passes."""
+        return self._seen(self._layout().cut_off())
+
+    def detach_(self) -> Self:
+        """Let no gradient pass through this tensor from now on."""
+        self._look(self._layout().cut_off())
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a leaf with the same values and gradient in memory of its own."""
+        if not self.is_leaf:
+            sentence = f"deepcopy: the tensor was computed: shape {self.shape}"
+            raise GradientError(f"{sentence}; it must be a leaf. Use clone().")
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        copied._fill(self.detach().uop, self.device, self.requires_grad)
+        copied._grad = deepcopy(self._grad, memo)
+        return copied
+
+    @property
+    def data(self) -> Self:
+        """The same as detach(): what is written to it changes a leaf, which stays one."""
+        return self.detach()
+
+    @data.setter
+    def data(self, source: TensorBase) -> None:
+        mark = self._mark
+        self.cell, self.device = source.cell, source.device
+        layout = source._layout()
+        self._look(layout.marked(mark) if mark > 0 else layout.cut_off())
 
     def backward(
         self,
@@ -113,6 +142,8 @@ class Autograd(TensorBase):
         [2.0, 4.0]
         """
         upstream = _upstream_of("backward", self, gradient)
+        if gradient is None:
+            accompany(self)
         if inputs is None:
             serials = dict.fromkeys(map(serial_of_leaf, origins_below([self.uop])))
             owners = [OWNERS[serial] for serial in serials if serial in OWNERS]
@@ -121,8 +152,7 @@ class Autograd(TensorBase):
         found = gradients([self.uop], [upstream], [each.uop for each in owners])
         for owner, node in zip(owners, found, strict=True):
             if node is not None:
-                own = _on_device_of(owner, node)
-                _accumulate(owner, own if create_graph else cut(own))
+                _accumulate(owner, _on_device_of(owner, node), create_graph)
 
     def gradient(self, *targets: T, gradient: TensorBase | None = None) -> list[T]:
         """Return the gradients of this tensor by some targets, as values to compute with."""
@@ -306,10 +336,14 @@ def _check_like(who: str, gradient: TensorBase, tensor: TensorBase) -> None:
 
 
 # Results.
-def _accumulate(owner: TensorBase, gradient: UOp) -> None:
+def _accumulate(owner: TensorBase, gradient: UOp, create_graph: bool) -> None:
+    """Add to a leaf's gradient: in place, unless it is to be differentiated itself."""
     known = owner._grad
     total = gradient if known is None else UOp(Op.ADD, owner.dtype, (known.uop, gradient))
-    owner._grad = owner._made(total, owner.device)
+    if known is None or create_graph:
+        owner._grad = owner._made(total if create_graph else cut(total), owner.device)
+    else:
+        known._write("backward", cut(total))
 
 
 def _on_device_of(owner: TensorBase, gradient: UOp) -> UOp:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import Any, Self, overload
+from typing import Any, Final, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from tinytensor.dtype import DType
+from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import (
     DTypeError,
     GradientError,
@@ -18,13 +18,21 @@ from tinytensor.errors import (
     Site,
     caller_site,
 )
-from tinytensor.grad import cut, make_leaf, requires_gradient, serial_of_leaf
+from tinytensor.grad import cut, make_leaf, requires_gradient, serial_of_leaf, with_rules
 from tinytensor.ops.interpret import from_storage
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import Number, UOp
+from tinytensor.ops.uop import Number, UOp, cast
 from tinytensor.realize import Root, realize, to_host
 from tinytensor.tensor.axes import Shape, check_axis
 from tinytensor.tensor.grad_mode import MODE
+from tinytensor.tensor.view import (
+    View,
+    apply_steps,
+    chain,
+    check_writable,
+    view_of_all,
+    write_through,
+)
 
 Nested = Any  # a Python number, or lists as deep as the tensor has axes: no type says that
 
@@ -34,31 +42,96 @@ OWNERS: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictiona
 
 
 class Cell:
-    """The storage of a Tensor: its expression and, once realized, the leaf of its buffer."""
+    """What tensors share: an expression and, once it is realized, the leaf of its buffer.
 
-    __slots__ = ("leaf", "uop")
+    A write replaces the expression, so whoever sees the cell reads the written value from then
+    on, and what was built before keeps the one it has read. `parts` are what views see of it;
+    `lifted` are the cuts that gradients pass since a value with a gradient was written there.
+    """
+
+    __slots__ = ("leaf", "lifted", "parts", "uop")
 
     def __init__(self, uop: UOp) -> None:
         self.uop = uop
         self.leaf = uop if uop.op is Op.BUFFER else None
+        self.lifted: frozenset[int] = frozenset()
+        self.parts: set[weakref.ref[Part]] = NO_PARTS
+
+    def write(self, uop: UOp) -> None:
+        """Replace the value, which no view has seen yet."""
+        self.uop = uop
+        self.leaf = uop if uop.op is Op.BUFFER else None
+        for part in self._living_parts():
+            part.is_current = False
+            part.uop, part.leaf = uop, None  # holds nothing of the value before
+        self.parts = NO_PARTS
 
     def keep(self, leaf: UOp) -> None:
         """Take in the computed value; what a gradient may still need stays an expression."""
         self.leaf = leaf
-        if serial_of_leaf(self.uop):
-            self.uop = self.uop.replace((leaf,))
-        elif not requires_gradient(self.uop):
-            self.uop = leaf
+        if requires_gradient(self.uop):
+            return
+        self.uop = leaf
+        for part in self._living_parts():
+            if part.leaf is None and not requires_gradient(part.uop):
+                part.uop = self.read(part.expression)
+
+    def read(self, expression: UOp) -> UOp:
+        """Return what a view sees: of the computed value, where no gradient needs its graph."""
+        steps = chain(expression)
+        if self.lifted:
+            steps = [each for each in steps if not self._is_lifted(each)]
+        if self.leaf is not None and Op.DETACH in [each.op for each in steps]:
+            return apply_steps(steps, self.leaf)
+        return apply_steps(steps, self.uop)
+
+    def part(self, expression: UOp) -> Part:
+        """Return what a view sees, to be realized by itself."""
+        found = Part(self.read(expression))
+        found.expression = expression
+        found.is_current = True
+        if self.parts is NO_PARTS:
+            self.parts = set()
+        self.parts.add(weakref.ref(found, self.parts.discard))
+        return found
+
+    def mark(self, expression: UOp) -> int:
+        """Return a view's mark: a leaf's serial, that of a cut (below 0), or 0."""
+        marks = [each for each in chain(expression) if each.op is Op.DETACH]
+        return next((each.attrs.serial for each in marks if not self._is_lifted(each)), 0)
+
+    def _is_lifted(self, node: UOp) -> bool:
+        return node.op is Op.DETACH and node.attrs.serial in self.lifted
+
+    def _living_parts(self) -> list[Part]:
+        found = [reference() for reference in list(self.parts)]
+        return [part for part in found if part is not None]
+
+
+class Part(Cell):
+    """What a view sees of a cell; not current any more once that cell is written."""
+
+    __slots__ = ("__weakref__", "expression", "is_current")
+    expression: UOp
+    is_current: bool
+
+
+NO_PARTS: Final[set[weakref.ref[Part]]] = set()
 
 
 class TensorBase:
-    """A lazy array: an expression in a cell, a device, and the line that made it."""
+    """A lazy array: a cell, how the tensor sees it, a device, and the line that made it.
 
-    __slots__ = ("__weakref__", "_grad", "cell", "device", "site")
+    `_view` is None where it sees all of the cell as it is.
+    """
+
+    __slots__ = ("__weakref__", "_grad", "_current", "_view", "cell", "device", "site")
     # With None, NumPy's arrays and scalars leave `array + tensor` to the Tensor.
     __array_ufunc__ = None
 
     cell: Cell
+    _view: View | None
+    _current: Part | None
     device: str
     site: Site | None
     _grad: TensorBase | None
@@ -70,31 +143,118 @@ class TensorBase:
         return tensor
 
     def _fill(self, uop: UOp, device: str, requires_grad: bool) -> None:
-        if requires_grad and not uop.dtype.is_float:
-            sentence = f"tensor: only floats can require a gradient: dtype is {uop.dtype.name}"
-            raise DTypeError(f"{sentence}; it must be a float dtype.")
-        if requires_grad:
-            uop = make_leaf(uop)
-            OWNERS[serial_of_leaf(uop)] = self
-        elif not MODE.is_enabled:
-            uop = cut(uop)
-        self.cell = Cell(uop)
+        is_cut = requires_grad or not MODE.is_enabled
+        self.cell = Cell(cut(uop) if is_cut else uop)
+        self._view = self._current = None
         self.device = device
         self.site = caller_site()
         self._grad = None
+        if requires_grad:
+            self._become_leaf()
+
+    def _become_leaf(self) -> None:
+        """Let this tensor require a gradient of its own; others of its cell do not change."""
+        if not self.dtype.is_float:
+            sentence = f"tensor: only floats can require a gradient: dtype is {self.dtype.name}"
+            raise DTypeError(f"{sentence}; it must be a float dtype.")
+        layout = self._layout()
+        serial = serial_of_leaf(make_leaf(layout.expression))
+        self._look(layout.marked(serial))
+        OWNERS[serial] = self
 
     def _wrap(self, uop: UOp) -> Self:
+        """Return a tensor of a fresh cell."""
         return self._made(uop, self.device)
+
+    def _seen(self, view: View) -> Self:
+        """Return a tensor that sees this one's cell in another way."""
+        tensor = self._blank()
+        tensor.cell = self.cell
+        if MODE.is_enabled:
+            tensor._look(None if view.is_plain else view)
+        else:
+            tensor._look(view.cut_off())
+        tensor.device = self.device
+        tensor.site = caller_site()
+        tensor._grad = None
+        return tensor
+
+    def _blank(self) -> Self:
+        """Return a tensor to be filled, of the class that views of this one have."""
+        return type(self).__new__(type(self))
+
+    def _layout(self) -> View:
+        return view_of_all(self.cell.uop) if self._view is None else self._view
+
+    def _look(self, view: View | None) -> None:
+        """See the cell in another way from now on."""
+        self._view = view
+        self._current = None
+
+    def _own_cell(self) -> Cell:
+        """Return the cell of this tensor's value, which is not its storage if it sees a part."""
+        if self._view is None or self._view.is_whole:
+            return self.cell
+        if self._current is None or not self._current.is_current:
+            self._current = self.cell.part(self._view.expression)
+        return self._current
+
+    @property
+    def _mark(self) -> int:
+        """What the view says of gradients."""
+        return self.cell.mark(self._view.expression) if self._view else 0
+
+    def _write(self, who: str, value: UOp, is_one_value: bool = False) -> None:
+        """Replace the values by others of the same shape and dtype: the one door of all writes.
+
+        Where gradients do not pass, that of what stood here before is kept as it was.
+
+        Raises: GradientError for a leaf that requires a gradient, or for a view of one, while
+        gradients are on; ShapeError where elements share memory, but for one value in all.
+        """
+        mark = self._mark
+        if MODE.is_enabled and mark > 0:
+            sentence = f"{who}: a leaf that requires a gradient is written: shape {self.shape}"
+            raise GradientError(f"{sentence}; gradients must be off. Use no_grad().")
+        if self._view is not None and not is_one_value:
+            check_writable(who, self._view)
+        if value is self.uop:
+            return
+        before = self.cell.uop
+        whole = write_through(self._view.expression, value, before) if self._view else value
+        if MODE.is_enabled and mark < 0 and requires_gradient(value):
+            self.cell.lifted |= {mark}
+        elif mark or not MODE.is_enabled:
+            whole = with_rules(cut(whole), [before], lambda g, *_: g)
+        self.cell.write(whole)
+        self.site = caller_site()
+
+    def _replace(self, who: str, result: TensorBase) -> Self:
+        """Write what an operation on this tensor gives; its dtype may widen, not change kind."""
+        if result.shape != self.shape:
+            sentence = f"{who}: the result has another shape: {result.shape} for {self.shape}"
+            raise ShapeError(f"{sentence}; a tensor that is written is not broadcast.")
+        dtype, found = self.dtype, result.dtype
+        if (found.is_float and not dtype.is_float) or (found.is_int and dtype is dtypes.bool):
+            sentence = f"{who}: a result of {found.name} is no {dtype.name}"
+            raise DTypeError(f"{sentence}; it must be of a kind that the tensor holds.")
+        self._write(who, cast(result.uop, dtype))
+        return self
 
     @property
     def uop(self) -> UOp:
         """The node that gives the values."""
-        return self.cell.uop
+        view = self._view
+        if view is None:
+            return self.cell.uop
+        if view.is_whole:
+            return self.cell.read(view.expression)
+        return self._own_cell().uop
 
     @property
     def shape(self) -> Shape:
         """The extent of each axis."""
-        return self.cell.uop.shape
+        return self.cell.uop.shape if self._view is None else self._view.expression.shape
 
     @property
     def dtype(self) -> DType:
@@ -104,7 +264,7 @@ class TensorBase:
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return len(self.cell.uop.shape)
+        return len(self.shape)
 
     @overload
     def size(self) -> Shape: ...
@@ -126,15 +286,16 @@ class TensorBase:
     def realize(self, *others: TensorBase) -> Self:
         """Compute this tensor and others now, as one schedule."""
         tensors: list[TensorBase] = [self, *others]
-        pending = [each for each in tensors if each.cell.leaf is None]
-        leaves = realize([Root(each.uop, each.device, each.site) for each in pending])
-        for tensor, leaf in zip(pending, leaves, strict=True):
-            tensor.cell.keep(leaf)
+        cells = {each._own_cell(): each for each in tensors}
+        pending = {cell: each for cell, each in cells.items() if cell.leaf is None}
+        roots = [Root(cell.uop, each.device, each.site) for cell, each in pending.items()]
+        for cell, leaf in zip(pending, realize(roots), strict=True):
+            cell.keep(leaf)
         return self
 
     def _values(self) -> npt.NDArray[np.generic]:
         """Return a copy of the values; bfloat16, which NumPy lacks, comes as float32."""
-        leaf = self.realize().cell.leaf
+        leaf = self.realize()._own_cell().leaf
         assert leaf is not None, "realize fills every cell"
         return from_storage(to_host(leaf), self.dtype)
 

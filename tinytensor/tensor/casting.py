@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 from tinytensor.dtype import DType, dtypes
@@ -10,6 +11,23 @@ from tinytensor.ops.uop import cast
 from tinytensor.realize import canonical_device
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.creation import copy_to
+
+
+def target_of(
+    target: Sequence[DType | str | TensorBase], dtype: DType | None, device: str | None
+) -> tuple[DType | None, str | None]:
+    """Return the dtype and the device that the arguments of `to` name; None where none does."""
+    for each in target:
+        if isinstance(each, TensorBase):
+            dtype, device = each.dtype, each.device
+        elif isinstance(each, DType):
+            dtype = each
+        elif isinstance(each, str):
+            device = each
+        else:
+            sentence = f"to: neither a dtype nor a device: {each!r}"
+            raise DTypeError(f"{sentence}; it must be one of dtypes, or a device's name.")
+    return dtype, None if device is None else canonical_device(device)
 
 
 class Casting(TensorBase):
@@ -24,20 +42,11 @@ class Casting(TensorBase):
         device: str | None = None,
     ) -> Self:
         """Return this tensor as a dtype, on a device, both, or as another tensor has them."""
-        for each in target:
-            if isinstance(each, TensorBase):
-                dtype, device = each.dtype, each.device
-            elif isinstance(each, DType):
-                dtype = each
-            elif isinstance(each, str):
-                device = each
-            else:
-                sentence = f"to: neither a dtype nor a device: {each!r}"
-                raise DTypeError(f"{sentence}; it must be one of dtypes, or a device's name.")
-        place = self.device if device is None else canonical_device(device)
-        if place == self.device and (dtype is None or dtype is self.dtype):
+        wanted, place = target_of(target, dtype, device)
+        place = place or self.device
+        if place == self.device and wanted in (None, self.dtype):
             return self
-        converted = cast(self.uop, dtype or self.dtype)
+        converted = cast(self.uop, wanted or self.dtype)
         return self._made(copy_to(converted, self.device, place), place)
 
     def cast(self, dtype: DType) -> Self:

@@ -65,6 +65,11 @@ def uniform_integer(bits: UOp, count: int) -> UOp:
     return shift_right(add(high, carried), 32)
 
 
+def exponential(bits: UOp, dtype: DType) -> UOp:
+    """Return numbers of the exponential distribution with mean 1, at most 22.2."""
+    return neg(_log_of_share(add(_low(bits), 1), dtype))
+
+
 def normal(bits: UOp, dtype: DType) -> UOp:
     """Return numbers of the normal distribution with mean 0 and variance 1.
 

@@ -142,14 +142,14 @@ class Elementwise(TensorBase):
     __slots__ = ()
 
     def _function(self, op: Op) -> Self:
-        return self._wrap(apply(op, floating(self.cell.uop)))
+        return self._wrap(apply(op, floating(self.uop)))
 
     def _composite(self, formula: Callable[[UOp], UOp], slope: Rule | None = None) -> Self:
         """Apply several ops: halves are widened before and rounded once after.
 
         A slope gives the gradient where the ops themselves would give a worse one.
         """
-        x = floating(self.cell.uop)
+        x = floating(self.uop)
         wide = widen(x)
         value = formula(wide)
         return self._wrap(cast(with_rules(value, [wide], slope) if slope else value, x.dtype))
@@ -188,7 +188,7 @@ class Elementwise(TensorBase):
 
     def reciprocal(self) -> Self:
         """Return 1 / x."""
-        return self._wrap(inverse(floating(self.cell.uop)))
+        return self._wrap(inverse(floating(self.uop)))
 
     def sigmoid(self) -> Self:
         """Return 1 / (1 + exp(-x))."""
@@ -209,12 +209,12 @@ class Elementwise(TensorBase):
     def relu(self) -> Self:
         """Return 0 where x < 0, else x; NaN and -0.0 stay."""
         check_dtype("relu", self.dtype, is_no_bool)
-        x = self.cell.uop
+        x = self.uop
         return self._wrap(positive_part(x))
 
     def square(self) -> Self:
         """Return x * x; of bool as int64."""
-        x = self.cell.uop
+        x = self.uop
         number = cast(x, dtypes.int64) if x.dtype is dtypes.bool else x
         return self._wrap(mul(number, number))
 
@@ -235,11 +235,11 @@ class Elementwise(TensorBase):
         return self._rounded(round_half_even)
 
     def _rounded(self, formula: Callable[[UOp], UOp]) -> Self:
-        return self._composite(formula) if self.dtype.is_float else self._wrap(self.cell.uop)
+        return self._composite(formula) if self.dtype.is_float else self._wrap(self.uop)
 
     def sign(self) -> Self:
         """Return 1 where x > 0, -1 where x < 0, else 0 (also for NaN)."""
-        x = self.cell.uop
+        x = self.uop
         if x.dtype is dtypes.bool:
             return self._wrap(x)
         zero = full_like(x, 0)
@@ -249,18 +249,18 @@ class Elementwise(TensorBase):
 
     def isnan(self) -> Self:
         """Tell where x is NaN."""
-        return self._wrap(is_unequal(self.cell.uop, self.cell.uop))
+        return self._wrap(is_unequal(self.uop, self.uop))
 
     def isinf(self) -> Self:
         """Tell where x is an infinity."""
-        x = self.cell.uop
+        x = self.uop
         if not x.dtype.is_float:
             return self._wrap(full(dtypes.bool, False, x.shape))
         return self._wrap(is_equal(magnitude(x), math.inf))
 
     def logical_not(self) -> Self:
         """Tell where x is 0 or False."""
-        return self._wrap(is_equal(self.cell.uop, 0))
+        return self._wrap(is_equal(self.uop, 0))
 
     def maximum(self, other: Operand) -> Self:
         """Return the greater of two; NaN if either is, and +0.0 over -0.0."""

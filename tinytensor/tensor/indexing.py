@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from tinytensor.dtype import dtypes
 from tinytensor.errors import IndexOutOfRange, ShapeError
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import Number, UOp
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import Shape, broadcast_shapes
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.creation import Creation
+from tinytensor.tensor.filling import Filling
 from tinytensor.tensor.gathering import along, from_either_end, gather_at, places_of
+from tinytensor.tensor.view import View
 
 Plain = SupportsIndex | slice | None
 Index = Plain | EllipsisType
@@ -30,28 +32,35 @@ ACCEPTED = "an int, a slice, ... or None"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What an index selects: a range of each axis, and the shape of the result."""
+    """What an index selects: a range of each axis, and the shape and strides of the result."""
 
     ranges: list[range] = field(default_factory=list)
     shape: list[int] = field(default_factory=list)
+    strides: list[int] = field(default_factory=list)
+
+    def seen(self, layout: View) -> View:
+        """Return how the selected elements are seen."""
+        return layout.sliced(self.ranges).with_axes(tuple(self.shape), tuple(self.strides))
 
 
-def select_elements(written: Sequence[Plain], shape: Shape) -> Selection:
-    """Return what an index without `...` selects from a shape.
+def select_elements(written: Sequence[Plain], layout: View) -> Selection:
+    """Return what an index without `...` selects from a view.
 
     Raises: IndexOutOfRange, ShapeError, TypeError.
     """
     selection = Selection()
     for each in written:
+        axis = len(selection.ranges)
+        extent, stride = (*layout.shape, 1)[axis], (*layout.strides, 1)[axis]
         if each is None:
             selection.shape.append(1)
-            continue
-        extent = shape[len(selection.ranges)]
-        if isinstance(each, slice):
+            selection.strides.append(extent * stride)
+        elif isinstance(each, slice):
             selection.ranges.append(_slice_range(each, extent))
             selection.shape.append(len(selection.ranges[-1]))
+            selection.strides.append(selection.ranges[-1].step * stride)
         else:
-            position = _position(each, len(selection.ranges), extent)
+            position = _position(each, axis, extent)
             selection.ranges.append(range(position, position + 1))
     return selection
 
@@ -151,12 +160,24 @@ def choose_many(x: UOp, chosen: dict[int, UOp]) -> UOp:
     return nodes.permute(front, (*before, *range(len(shape)), *after))
 
 
-class Indexing(TensorBase):
-    """Reading parts of a tensor."""
+class Indexing(Filling):
+    """Parts of a tensor: views of them, unless places are chosen by tensors."""
 
     __slots__ = ()
 
     def __getitem__(self, index: Entry | tuple[Entry, ...]) -> Self:
+        part, chosen = self._part_at(index)
+        return self._wrap(_choose(part.uop, chosen)) if chosen else part
+
+    def __setitem__(self, index: Entry | tuple[Entry, ...], value: TensorBase | Number) -> None:
+        part, chosen = self._part_at(index)
+        if chosen:
+            sentence = "setitem: writes at chosen places: an index holds a tensor or a list"
+            raise NotImplementedError(f"{sentence}; it must be {ACCEPTED}.")
+        part._assign("setitem", value)
+
+    def _part_at(self, index: Entry | tuple[Entry, ...]) -> tuple[Self, dict[int, UOp]]:
+        """Return the part that numbers and slices select, and what is chosen from its axes."""
         entries = index if isinstance(index, tuple) else (index,)
         listed: list[Index | Choice] = []
         for each in entries:
@@ -166,10 +187,9 @@ class Indexing(TensorBase):
                 listed.append(each)
         written = _without_ellipsis(listed, self.shape)
         plain = [slice(None) if isinstance(each, Choice) else each for each in written]
-        selection = select_elements(plain, self.shape)
-        taken = nodes.take_slices(self.uop, selection.ranges)
-        part = nodes.reshape(taken, tuple(selection.shape))
-        return self._wrap(_choose(part, _checked_choices(written, self.shape)))
+        layout = self._layout()
+        part = self._seen(select_elements(plain, layout).seen(layout))
+        return part, _checked_choices(written, self.shape)
 
 
 def _checked_choices(written: Sequence[Written], shape: Shape) -> dict[int, UOp]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Self
+from typing import Self, TypeVar
 
 from tinytensor.dtype import promote
 from tinytensor.errors import ShapeError
@@ -13,9 +13,10 @@ from tinytensor.tensor.arranging import Arranging
 from tinytensor.tensor.axes import check_axis
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.formulas import is_less
-from tinytensor.tensor.nodes import broadcast, iota, pad, permute, reshape, select
+from tinytensor.tensor.nodes import broadcast, iota, pad, reshape, select
 from tinytensor.tensor.operands import check_devices
 
+M = TypeVar("M", bound=Arranging)
 GROUP_PARTS = 16  # an element is chosen among so many at once
 
 
@@ -100,7 +101,7 @@ class Joining(TensorBase):
         return cls.cat([each.atleast_3d() for each in tensors], 2)
 
     @classmethod
-    def meshgrid(cls, *tensors: Arranging, indexing: str = "ij") -> tuple[Self, ...]:
+    def meshgrid(cls, *tensors: M, indexing: str = "ij") -> tuple[M, ...]:
         """Return each vector expanded over the grid of all; with 'xy' the first two exchanged."""
         if indexing not in ("ij", "xy"):
             raise ValueError(f"meshgrid: no such indexing: {indexing!r}; it must be 'ij' or 'xy'.")
@@ -111,11 +112,10 @@ class Joining(TensorBase):
         shape = tuple([each.numel() for each in tensors])
         grids = []
         for axis, each in enumerate(tensors):
-            aligned = reshape(each.uop, (each.numel(), *[1] * (len(shape) - axis - 1)))
-            grid = broadcast(aligned, shape)
-            order = (1, 0, *range(2, len(shape)))
+            aligned = each.view((each.numel(), *[1] * (len(shape) - axis - 1)))
+            grid = aligned.expand(shape)
             exchanged = indexing == "xy" and len(shape) > 1
-            grids.append(cls._made(permute(grid, order) if exchanged else grid, each.device))
+            grids.append(grid.transpose(0, 1) if exchanged else grid)
         return tuple(grids)
 
     @classmethod

@@ -10,6 +10,7 @@ from tinytensor.errors import ShapeError
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import (
     Dims,
+    Shape,
     check_axes,
     check_axis,
     flat_sizes,
@@ -21,18 +22,33 @@ Sizes = int | Sequence[int]
 
 
 class Movement(TensorBase):
-    """Views."""
+    """Views, which see the same memory: what is written to one is read by all."""
 
     __slots__ = ()
 
     def reshape(self, *shape: Sizes) -> Self:
-        """Return the elements in row-major order under another shape; one size may be -1."""
-        sizes = infer_shape("reshape", self.shape, flat_sizes(shape))
-        return self._wrap(nodes.reshape(self.uop, sizes))
+        """Return the elements in row-major order under another shape; one size may be -1.
+
+        It is a view where strides can say so, else a copy.
+        """
+        return self._reshaped(infer_shape("reshape", self.shape, flat_sizes(shape)))
+
+    def _reshaped(self, sizes: Shape) -> Self:
+        view = self._layout().reshaped(sizes)
+        return self._seen(view) if view else self._wrap(nodes.reshape(self.uop, sizes))
 
     def view(self, *shape: Sizes) -> Self:
-        """Return the same as reshape."""
-        return self.reshape(*shape)
+        """Return the same as reshape, but never a copy.
+
+        Raises: ShapeError where no strides give the elements in this order.
+        """
+        sizes = infer_shape("view", self.shape, flat_sizes(shape))
+        layout = self._layout()
+        view = layout.reshaped(sizes)
+        if view is None:
+            sentence = f"view: no strides give {sizes}: shape {self.shape}, {layout.strides}"
+            raise ShapeError(f"{sentence}; they must give the elements in order. Use reshape.")
+        return self._seen(view)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
         """Return the axes from start_dim to end_dim as one; a 0-d tensor gets one axis."""
@@ -42,19 +58,28 @@ class Movement(TensorBase):
             sentence = f"flatten: the dims are in the wrong order: {start_dim} and {end_dim}"
             raise ShapeError(f"{sentence}; start_dim must not come after end_dim.")
         shape = self.shape
+        if shape and start == end:
+            return self
         flat = math.prod(shape[start : end + 1])
-        return self._wrap(nodes.reshape(self.uop, (*shape[:start], flat, *shape[end + 1 :])))
+        return self._reshaped((*shape[:start], flat, *shape[end + 1 :]))
 
     def squeeze(self, dim: Dims = None) -> Self:
         """Return this tensor without its axes of extent 1, or without those among dim."""
         chosen = () if dim == () else check_axes("squeeze", dim, self.ndim)
-        kept = [n for axis, n in enumerate(self.shape) if n != 1 or axis not in chosen]
-        return self._wrap(nodes.reshape(self.uop, tuple(kept)))
+        layout = self._layout()
+        axes = [axis for axis, n in enumerate(layout.shape) if n != 1 or axis not in chosen]
+        shape = tuple([layout.shape[axis] for axis in axes])
+        strides = tuple([layout.strides[axis] for axis in axes])
+        return self._seen(layout.with_axes(shape, strides))
 
     def unsqueeze(self, dim: int) -> Self:
         """Return this tensor with an axis of extent 1 before axis dim."""
         axis = check_axis("unsqueeze", dim, self.ndim + 1)
-        return self._wrap(nodes.reshape(self.uop, (*self.shape[:axis], 1, *self.shape[axis:])))
+        layout = self._layout()
+        shape, strides = layout.shape, layout.strides
+        stride = shape[axis] * strides[axis] if axis < len(shape) else 1
+        lengthened = (*strides[:axis], stride, *strides[axis:])
+        return self._seen(layout.with_axes((*shape[:axis], 1, *shape[axis:]), lengthened))
 
     def permute(self, *dims: Sizes) -> Self:
         """Return the axes in another order."""
@@ -63,7 +88,7 @@ class Movement(TensorBase):
         if sorted(order) != list(range(self.ndim)):
             sentence = f"permute: not an order of all axes: {listed} for shape {self.shape}"
             raise ShapeError(f"{sentence}; each of the {self.ndim} axes must occur once.")
-        return self._wrap(nodes.permute(self.uop, tuple(order)))
+        return self._seen(self._layout().permuted(tuple(order)))
 
     def transpose(self, dim0: int, dim1: int) -> Self:
         """Return two axes exchanged."""
@@ -72,12 +97,12 @@ class Movement(TensorBase):
         order = list(range(self.ndim))
         if order:
             order[first], order[second] = second, first
-        return self._wrap(nodes.permute(self.uop, tuple(order)))
+        return self._seen(self._layout().permuted(tuple(order)))
 
     @property
     def T(self) -> Self:  # noqa: N802 - PyTorch's name
         """This tensor with its axes in reverse order."""
-        return self._wrap(nodes.permute(self.uop, tuple(range(self.ndim))[::-1]))
+        return self._seen(self._layout().permuted(tuple(range(self.ndim))[::-1]))
 
     @property
     def mT(self) -> Self:  # noqa: N802 - PyTorch's name
@@ -97,7 +122,7 @@ class Movement(TensorBase):
         if added < 0 or min(shape, default=0) < 0 or not all(fits):
             sentence = f"expand: sizes do not fit: {listed} for shape {self.shape}"
             raise ShapeError(f"{sentence}; aligned at the end, only axes of extent 1 may change.")
-        return self._wrap(nodes.broadcast(self.uop, shape))
+        return self._seen(self._layout().expanded(shape))
 
     def flip(self, *dims: Sizes) -> Self:
         """Return axes with their elements in reverse order."""

@@ -88,8 +88,23 @@ def permute(x: UOp, order: Shape) -> UOp:
     return UOp(Op.PERMUTE, x.dtype, (x,), OrderAttrs(order))
 
 
+def swap_with_last(x: UOp, axis: int) -> UOp:
+    """Return x with one axis and the last one in each other's place."""
+    order = list(range(len(x.shape)))
+    order[axis], order[-1] = order[-1], axis
+    return permute(x, tuple(order))
+
+
 def take_slices(x: UOp, slices: Sequence[range]) -> UOp:
-    """Return the elements of x whose index along each axis is in that axis's range."""
+    """Return the elements of x whose index along each axis is in that axis's range.
+
+    Of what is repeated a part is taken first, so that it may turn out not to be repeated.
+    """
+    if x.op is Op.EXPAND:
+        single = x.operands[0]
+        pairs = zip(single.shape, x.shape, slices, strict=True)
+        kept = [each if n == m else range(n) for n, m, each in pairs]
+        return broadcast(take_slices(single, kept), tuple(map(len, slices)))
     steps = [each.step if len(each) > 1 else 1 for each in slices]
     begins = [each.start if each else 0 for each in slices]
     extents = tuple(map(len, slices))
@@ -125,3 +140,47 @@ def pad_axis(x: UOp, axis: int, before: int, after: int, value: Number) -> UOp:
     front, back = [0] * len(x.shape), [0] * len(x.shape)
     front[axis], back[axis] = before, after
     return pad(x, tuple(front), tuple(back), value)
+
+
+def put_slices(
+    x: UOp,
+    attrs: SliceAttrs,
+    shape: Shape,
+    fill: Number = 0,
+) -> UOp:
+    """Return an array with x's elements where a SLICE of these attrs would read them."""
+    if 0 in x.shape:
+        return full(x.dtype, fill, shape)
+    for axis, (begin, step) in enumerate(zip(attrs.begin, attrs.step, strict=True)):
+        x = _put_along(axis, x, begin, step, shape[axis], fill)
+    return x
+
+
+def _put_along(
+    axis: int,
+    x: UOp,
+    begin: int,
+    step: int,
+    extent: int,
+    fill: Number,
+) -> UOp:
+    count = x.shape[axis]
+    if step < 0:
+        x = take_part(x, axis, range(count)[::-1])
+        begin += step * (count - 1)
+    spread = _spread(axis, x, abs(step), fill)
+    after = extent - begin - spread.shape[axis]
+    return pad_axis(spread, axis, begin, after, fill)
+
+
+def _spread(axis: int, x: UOp, step: int, fill: Number) -> UOp:
+    """Return x with step - 1 times one value between neighbors along an axis."""
+    if step == 1:
+        return x
+    count = x.shape[axis]
+    column = replace_axis(x.shape, axis, count, 1)
+    padded = pad_axis(reshape(x, column), axis + 1, 0, step - 1, fill)
+    extent = count * step
+    flat = reshape(padded, replace_axis(x.shape, axis, extent))
+    last = extent - step
+    return take_part(flat, axis, range(last + 1))

@@ -25,23 +25,23 @@ def align(who: str, *operands: Operand, dtype: DType | None = None) -> list[UOp]
     tensors = [each for each in operands if isinstance(each, TensorBase)]
     check_devices(who, tensors)
     target = dtype or result_dtype(who, *operands)
-    shape = tensors[0].cell.uop.shape
-    if any(each.cell.uop.shape != shape for each in tensors):
-        shape = broadcast_shapes(who, [each.cell.uop.shape for each in tensors])
+    shape = tensors[0].uop.shape
+    if any(each.uop.shape != shape for each in tensors):
+        shape = broadcast_shapes(who, [each.uop.shape for each in tensors])
     return [broadcast(_in_dtype(each, target), shape) for each in operands]
 
 
 def align_pair(who: str, x: TensorBase, y: Operand) -> tuple[UOp, UOp]:
     """Return two operands in their common dtype and shape; quick in the usual cases."""
     if isinstance(y, TensorBase):
-        left, right = x.cell.uop, y.cell.uop
+        left, right = x.uop, y.uop
         same = left.dtype is right.dtype and left.shape == right.shape
         if same and x.device == y.device:
             return left, right
     elif isinstance(y, (int, float)):
         own = number_dtype(y)
-        target = _outrank(own, x.cell.uop.dtype)
-        left = cast(x.cell.uop, target)
+        target = _outrank(own, x.uop.dtype)
+        left = cast(x.uop, target)
         return left, full(target, check_number(who, y, own), left.shape)
     left, right = align(who, x, y)
     return left, right
@@ -68,7 +68,7 @@ def result_dtype(who: str, *operands: Operand) -> DType:
     ranks: list[list[DType]] = [[], [], []]
     for each in operands:
         if isinstance(each, TensorBase):
-            node = each.cell.uop
+            node = each.uop
             ranks[2 if node.shape else 1].append(node.dtype)
         elif is_number(each):
             number = each.item() if isinstance(each, np.generic) else each
@@ -90,6 +90,6 @@ def _outrank(lower: DType, higher: DType) -> DType:
 
 def _in_dtype(operand: Operand, dtype: DType) -> UOp:
     if isinstance(operand, TensorBase):
-        return cast(operand.cell.uop, dtype)
+        return cast(operand.uop, dtype)
     number = operand.item() if isinstance(operand, np.generic) else operand
     return const(dtype, number)

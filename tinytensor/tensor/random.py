@@ -135,7 +135,7 @@ class Random(TensorBase):
             raise ValueOutOfRange(f"{sentence}; low must be below high.")
         for bound in (first, end - 1):
             check_number("randint", bound, chosen if chosen.is_int else dtypes.int64)
-        numbers = partial(_integers, low=first, high=end, dtype=chosen)
+        numbers = partial(integers, low=first, high=end, dtype=chosen)
         return cls._drawn(numbers, shape, generator, device, requires_grad)
 
     def rand_like(
@@ -214,6 +214,7 @@ class Random(TensorBase):
         return self._wrap(mul(self.uop, factors))
 
 
-def _integers(bits: UOp, low: int, high: int, dtype: DType) -> UOp:
+def integers(bits: UOp, low: int, high: int, dtype: DType) -> UOp:
+    """Return integers low .. high - 1 in a dtype."""
     chosen = cast(uniform_integer(bits, high - low), dtypes.int64)
     return cast(add(chosen, low), dtype)

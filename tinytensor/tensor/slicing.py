@@ -12,7 +12,8 @@ from tinytensor.tensor.axes import check_axis, flat_sizes
 from tinytensor.tensor.formulas import add, is_at_most
 from tinytensor.tensor.joining import join
 from tinytensor.tensor.movement import Sizes
-from tinytensor.tensor.windows import slide
+from tinytensor.tensor.view import View
+from tinytensor.tensor.windows import divide, slide
 
 
 class Slicing(Arranging):
@@ -21,7 +22,9 @@ class Slicing(Arranging):
     __slots__ = ()
 
     def _part(self, axis: int, part: range) -> Self:
-        return self._wrap(nodes.take_part(self.uop, axis, part))
+        slices = [range(n) for n in self.shape]
+        slices[axis] = part
+        return self._seen(self._layout().sliced(slices))
 
     def _axis(self, who: str, dim: int, error: type[Exception] = IndexOutOfRange) -> int:
         if self.ndim == 0:
@@ -91,8 +94,16 @@ class Slicing(Arranging):
         if not 0 < size <= extent or step < 1:
             sentence = f"unfold: no such window: size {size}, step {step} on extent {extent}"
             raise ShapeError(f"{sentence}; 1 <= size <= extent, and the step must be 1 or more.")
-        places = self._wrap(slide(x.uop, axis, size, step))
-        return places.movedim(axis, -1) if self.ndim else places.reshape(size)
+        layout = x._layout()
+        stride = layout.strides[axis]
+        strides = nodes.replace_axis(layout.strides, axis, stride, stride * step)
+        if step < size:
+            places = View(slide(layout.expression, axis, size, step), strides, layout.offset)
+        else:
+            places = View(divide(layout.expression, axis, size, step), strides, layout.offset)
+        order = (*range(axis), *range(axis + 1, x.ndim + 1), axis)
+        seen = self._seen(places.permuted(order))
+        return seen if self.ndim else seen.select(0, 0)
 
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
         """Return the elements where two axes have one index, less an offset; as the last axis."""
@@ -100,14 +111,9 @@ class Slicing(Arranging):
         if first == second:
             sentence = f"diagonal: both axes are the same: {dim1} and {dim2}"
             raise ShapeError(f"{sentence}; they must be different.")
-        x = self.movedim((first, second), (-2, -1))
-        rows, columns = x.shape[-2:]
-        top, left = max(-offset, 0), max(offset, 0)
-        count = max(min(rows - top, columns - left), 0)
-        band = x._part(x.ndim - 2, range(top, top + count))
-        square = band._part(x.ndim - 1, range(left, left + count))
-        flat = square.reshape((*x.shape[:-2], count * count))
-        return flat._part(x.ndim - 2, range(0, count * count, count + 1))
+        rest = [axis for axis in range(self.ndim) if axis not in (first, second)]
+        planes = self._layout().permuted((*rest, first, second))
+        return self._seen(planes.diagonal(offset))
 
     def tril(self, diagonal: int = 0) -> Self:
         """Return the matrices with zeros above a diagonal."""
@@ -136,7 +142,7 @@ class Slicing(Arranging):
         if len(moves) != len(axes):
             sentence = f"roll: shifts and dims do not pair: {moves} and {axes}"
             raise ShapeError(f"{sentence}; there must be as many of each.")
-        result = self
+        result = self._wrap(self.uop)
         for shift, dim in zip(moves, axes, strict=True):
             axis = result._axis("roll", dim)
             extent = result.shape[axis]

@@ -8,14 +8,23 @@ from typing import Generic, NamedTuple, Self, TypeVar
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import ShapeError
 from tinytensor.ops.attrs import Combine
-from tinytensor.ops.uop import UOp, cast
+from tinytensor.ops.uop import Number, UOp, cast
 from tinytensor.tensor import nodes, precise
 from tinytensor.tensor.axes import Dims, Shape, check_axes, check_axis
-from tinytensor.tensor.formulas import add, is_at_most, is_unequal, magnitude, mul
+from tinytensor.tensor.formulas import (
+    add,
+    greater,
+    is_at_most,
+    is_unequal,
+    lesser,
+    magnitude,
+    mul,
+)
 from tinytensor.tensor.nodes import full_like, select, widen
 from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float, fold, root_of_spread
 
 T = TypeVar("T")
+FOLD_TWO = {Combine.ADD: add, Combine.MUL: mul, Combine.MAX: greater, Combine.MIN: lesser}
 BLOCK = 64  # a running fold reads so many elements for each of its own
 
 
@@ -46,6 +55,13 @@ def norm_of(x: UOp, p: float, axes: Shape) -> UOp:
     return powers_of(fold(Combine.ADD, powers_of(size, p), axes), 1 / p)
 
 
+def identity_of(combine: Combine, dtype: DType) -> Number:
+    """Return what changes no element it is folded with."""
+    if combine in (Combine.ADD, Combine.MUL):
+        return int(combine is Combine.MUL)
+    return dtype.min if combine is Combine.MAX else dtype.max
+
+
 def running(combine: Combine, x: UOp) -> UOp:
     """Return the fold of x's elements up to each one along the last axis, at least one of them.
 
@@ -57,7 +73,7 @@ def running(combine: Combine, x: UOp) -> UOp:
     extent = x.shape[last]
     if extent <= BLOCK:
         return folded_triangle(combine, x)
-    identity = 0 if combine is Combine.ADD else 1
+    identity = identity_of(combine, x.dtype)
     count = -(-extent // BLOCK)
     padded = nodes.pad_axis(x, last, 0, count * BLOCK - extent, identity)
     split = nodes.reshape(padded, nodes.replace_axis(x.shape, last, count, BLOCK))
@@ -67,8 +83,7 @@ def running(combine: Combine, x: UOp) -> UOp:
     ran = running(combine, nodes.take_part(totals, last, range(count - 1)))
     starts = nodes.pad_axis(ran, last, 1, 0, identity)
     spread = nodes.broadcast(nodes.reshape(starts, ends.shape), blocks.shape)
-    fold_two = add if combine is Combine.ADD else mul
-    flat = nodes.reshape(fold_two(blocks, spread), padded.shape)
+    flat = nodes.reshape(FOLD_TWO[combine](blocks, spread), padded.shape)
     return nodes.take_part(flat, last, range(extent))
 
 
@@ -81,7 +96,7 @@ def folded_triangle(combine: Combine, x: UOp) -> UOp:
     rows = nodes.broadcast(nodes.reshape(x, single), shape)
     column = nodes.broadcast(nodes.iota(extent), shape)
     row = nodes.broadcast(nodes.reshape(nodes.iota(extent), (extent, 1)), shape)
-    identity = full_like(rows, 0 if combine is Combine.ADD else 1)
+    identity = full_like(rows, identity_of(combine, x.dtype))
     kept = select(is_at_most(column, row), rows, identity)
     return nodes.reshape(fold(combine, kept, (last + 1,)), x.shape)
 
@@ -165,8 +180,5 @@ class Statistics(Reduction):
         if self.ndim == 0 or 0 in self.shape:
             return self._wrap(x)
         wide = widen(x) if result.is_float else x
-        last = self.ndim - 1
-        order = list(range(self.ndim))
-        order[axis], order[last] = last, axis
-        moved = running(combine, nodes.permute(wide, tuple(order)))
-        return self._wrap(cast(nodes.permute(moved, tuple(order)), result))
+        ran = running(combine, nodes.swap_with_last(wide, axis))
+        return self._wrap(cast(nodes.swap_with_last(ran, axis), result))

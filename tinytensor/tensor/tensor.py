@@ -10,11 +10,14 @@ from tinytensor.tensor.creation import Creation
 from tinytensor.tensor.display import Display
 from tinytensor.tensor.gathering import Gathering
 from tinytensor.tensor.indexing import Indexing
+from tinytensor.tensor.inplace import Inplace
 from tinytensor.tensor.joining import Joining
 from tinytensor.tensor.logic import Logic
 from tinytensor.tensor.products import Products
 from tinytensor.tensor.random import Random
+from tinytensor.tensor.sampling import Sampling
 from tinytensor.tensor.softmax import Softmax
+from tinytensor.tensor.sorting import Sorting
 from tinytensor.tensor.statistics import Statistics
 from tinytensor.tensor.transcendental import Transcendental
 
@@ -32,7 +35,10 @@ class Tensor(
     Borders,
     Products,
     Statistics,
+    Sorting,
     Random,
+    Inplace,
+    Sampling,
     Display,
     Autograd,
 ):

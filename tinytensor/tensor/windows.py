@@ -5,6 +5,8 @@ from __future__ import annotations
 from tinytensor.ops.uop import UOp
 from tinytensor.tensor.nodes import (
     broadcast,
+    pad_axis,
+    permute,
     replace_axis,
     reshape,
     take_part,
@@ -36,3 +38,19 @@ def slide(
     cut = take_part(flat, axis, range(extent * row))
     rows = reshape(cut, replace_axis(shape, axis, extent, row))
     return take_part(rows, axis + 1, range(0, last + 1, step))
+
+
+def divide(x: UOp, axis: int, extent: int, step: int) -> UOp:
+    """Return the same windows as slide where they do not overlap: step >= extent.
+
+    No element is repeated, so each may be written.
+    """
+    shape, n = x.shape, x.shape[axis]
+    windows = (n - extent) // step + 1
+    span = windows * step
+    filled = pad_axis(x, axis, 0, max(span - n, 0), 0)
+    whole = take_part(filled, axis, range(span))
+    rows = reshape(whole, replace_axis(shape, axis, windows, step))
+    places = take_part(rows, axis + 1, range(extent))
+    order = (*range(axis), axis + 1, axis, *range(axis + 2, len(shape) + 1))
+    return permute(places, order)

@@ -292,6 +292,22 @@ def test_a_convolution_is_summed_through_its_gathered_index(padding):
     assert_exact(convolution(padding))
 
 
+def test_a_class_that_fills_no_lanes_leaves_them_to_the_other():
+    o, c, dx, y, x = (make_range(i, extent) for i, extent in enumerate((9, 2, 3, 4, 5)))
+    builder = KernelBuilder(o, c, dx)
+    upstream = load(builder.param(dtypes.float32, 9 * 20), (o * 4 + y) * 5 + x)
+    pixel = load(builder.param(dtypes.float32, 2 * 28), (c * 4 + y) * 7 + x + dx)
+    attrs = ContractAttrs((), (0,), (1, 2), (3, 4), dtypes.float32)
+    total = UOp(Op.CONTRACT, dtypes.float32, (upstream, pixel, y, x), attrs)
+    builder.store((o * 2 + c) * 3 + dx, total, 54)
+    kernel = with_contraction(builder.kernel(), total, (), (o,), (c, dx), (y, x))
+
+    flat = flatten(kernel)
+
+    assert (flat.n, flat.m.extent, flat.outer) == (o, 6, ())
+    assert_exact(kernel)
+
+
 def test_ranges_that_need_no_division_become_one():
     first, second, n, k = (make_range(i, extent) for i, extent in enumerate((2, 3, 8, 5)))
     builder = KernelBuilder(first, second, n)

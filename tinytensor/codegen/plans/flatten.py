@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -14,6 +15,9 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, const, make_range, substitute, substitute_all, walk
 
+Nodes = tuple[UOp, ...]
+NARROW = 8  # a shorter range does not fill the lanes of a float32 vector
+
 
 @dataclass(frozen=True, slots=True)
 class FlatContraction:
@@ -22,18 +26,18 @@ class FlatContraction:
     `outer` ranges are loops around everything. In the stores the leaf `total` stands for the sum.
     """
 
-    stores: tuple[UOp, ...]
+    stores: Nodes
     total: UOp
     a: UOp
     b: UOp
-    outer: tuple[UOp, ...]
+    outer: Nodes
     m: UOp
     n: UOp
     k: UOp
 
 
 def flatten(kernel: Kernel) -> FlatContraction:
-    """Give m, n and k one range each, with n the class along which the stores are adjacent.
+    """Give m, n and k one range each, with n the class that suits lanes better.
 
     n runs along lanes, which wants plain strides, so it takes only ranges whose flat index needs no
     division; m and k are divided once a row.
@@ -42,19 +46,29 @@ def flatten(kernel: Kernel) -> FlatContraction:
     assert contraction is not None, "only a contraction has classes"
     stores = kernel.sink.operands
     fresh = count(1 + max(node.attrs.number for node in walk(stores) if node.op is Op.RANGE))
-    a, b = contraction.node.operands[:2]
+    roots = (*contraction.node.operands[:2], *stores)
     m_ranges, n_ranges = _by_stride(contraction.m, stores), _by_stride(contraction.n, stores)
-    if _are_adjacent(stores, m_ranges[-1:]) and not _are_adjacent(stores, n_ranges[-1:]):
-        a, b, m_ranges, n_ranges = b, a, n_ranges, m_ranges
+    if _fitness(m_ranges, roots) > _fitness(n_ranges, roots):
+        roots, m_ranges, n_ranges = (*roots[1::-1], *stores), n_ranges, m_ranges
 
     k, k_places = _flat_range(contraction.k, fresh)
     m, m_places = _flat_range(m_ranges, fresh)
     total = _leaf(contraction.node.attrs, k)
-    replacements = {**k_places, **m_places, contraction.node: total}
-    roots = _replace((a, b, *stores), replacements)
+    roots = _replace(roots, {**k_places, **m_places, contraction.node: total})
     n_outer, n, roots = _flatten_inside(n_ranges, roots, fresh)
     around = [each for each in kernel.ranges if each not in {*m_ranges, *n_ranges}]
     return FlatContraction(roots[2:], total, roots[0], roots[1], (*around, *n_outer), m, n, k)
+
+
+def _fitness(ranges: list[UOp], roots: Nodes) -> tuple[bool, bool]:
+    """Say how well a class runs along lanes: they are filled, and the stores are adjacent.
+
+    The gradient of a 3 x 3 filter, 32 x 288 sums of 4096: 6.5 ms on Zen 4 along its 32 outputs, 34
+    ms along 3 places of the window, in 96 outer loops that each pack both factors.
+    """
+    outer, inner, _ = _flatten_inside(ranges, roots, count(1 << 30))
+    is_filled = not outer or inner.extent >= NARROW
+    return is_filled, _are_adjacent(roots[2:], ranges[-1:])
 
 
 def is_symmetric(flat: FlatContraction) -> bool:
@@ -64,7 +78,7 @@ def is_symmetric(flat: FlatContraction) -> bool:
     return simplify_index(substitute(flat.a, {flat.m: flat.n})) is flat.b
 
 
-def _replace(roots: tuple[UOp, ...], places: dict[UOp, UOp]) -> tuple[UOp, ...]:
+def _replace(roots: Nodes, places: dict[UOp, UOp]) -> Nodes:
     replaced = substitute_all(roots, places)
     return tuple([simplify_index(each) for each in replaced])
 
@@ -83,17 +97,15 @@ def _by_stride(ranges: Sequence[UOp], stores: Sequence[UOp]) -> list[UOp]:
 
 def _are_adjacent(stores: Sequence[UOp], ranges: Sequence[UOp]) -> bool:
     """Whether any store writes adjacent elements along one of the ranges."""
-    return any(stride_of(each.operands[1], r) == 1 for each in stores for r in ranges)
+    indices = [each.operands[1] for each in stores]
+    return any(stride_of(each, r) == 1 for each in indices for r in ranges)
 
 
 def _flat_range(ranges: Sequence[UOp], fresh: Iterator[int]) -> tuple[UOp, dict[UOp, UOp]]:
     """Return one range over the space of several, and what each of them is in it."""
     if len(ranges) == 1:
         return ranges[0], {}
-    extent = 1
-    for each in ranges:
-        extent *= each.extent
-    flat = make_range(next(fresh), extent)
+    flat = make_range(next(fresh), math.prod(each.extent for each in ranges))
     places, rest = {}, flat
     for each in reversed(ranges):
         divisor = max(each.extent, 1)
@@ -102,8 +114,8 @@ def _flat_range(ranges: Sequence[UOp], fresh: Iterator[int]) -> tuple[UOp, dict[
 
 
 def _flatten_inside(
-    ranges: list[UOp], roots: tuple[UOp, ...], fresh: Iterator[int]
-) -> tuple[list[UOp], UOp, tuple[UOp, ...]]:
+    ranges: list[UOp], roots: Nodes, fresh: Iterator[int]
+) -> tuple[list[UOp], UOp, Nodes]:
     """Flatten the inner ranges that need no division; give the others, the flat one, the roots."""
     if not ranges:
         return [], make_range(next(fresh), 1), roots
@@ -118,6 +130,6 @@ def _flatten_inside(
     return outer, inner, roots
 
 
-def _is_divided(roots: tuple[UOp, ...], range_: UOp) -> bool:
+def _is_divided(roots: Nodes, range_: UOp) -> bool:
     divisions = [node for node in walk(roots) if node.op in (Op.FLOORDIV, Op.MOD)]
     return any(range_ in walk((each,)) for each in divisions if each.dtype is dtypes.index)

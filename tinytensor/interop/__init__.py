@@ -1,0 +1,1 @@
+"""Other packages' files and arrays as Tensors."""

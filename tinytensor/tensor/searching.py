@@ -1,0 +1,113 @@
+"""Turns values into the places where they belong in an ascending sequence."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+from tinytensor.dtype import dtypes
+from tinytensor.errors import DTypeError, ShapeError, ValueOutOfRange
+from tinytensor.ops.uop import Number, UOp, cast
+from tinytensor.tensor.base import TensorBase
+from tinytensor.tensor.formulas import add, is_at_most, is_less, sub
+from tinytensor.tensor.gathering import checked, gather_at
+from tinytensor.tensor.nodes import full, reshape, select
+from tinytensor.tensor.operands import check_devices, result_dtype
+
+T = TypeVar("T", bound=TensorBase)
+
+
+def count_before(sequence: UOp, values: UOp, right: bool) -> UOp:
+    """Return how many elements of each ascending row come before each value of that row, as int64.
+
+    Those below the value, or (right) those up to it. Before NaN come all.
+    """
+    count = full(dtypes.int64, 0, values.shape)
+    left = sequence.shape[1]
+    while left:
+        more = add(count, (left + 1) // 2)
+        left //= 2
+        last = gather_at(sequence, (1,), [sub(more, 1)])
+        is_beyond = is_less(values, last) if right else is_at_most(values, last)
+        count = select(is_beyond, count, more)
+    return count
+
+
+def searchsorted(
+    sorted_sequence: T,
+    input: TensorBase | Number,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: TensorBase | None = None,
+) -> T:
+    """Return the place in an ascending sequence before which each value keeps it ascending.
+
+    The first such place, or (right, or side "right") the last one.
+    Shapes: the sequence is 1-d, or has the leading axes of the values.
+
+    >>> from tinytensor import Tensor
+    >>> searchsorted(Tensor([1, 3, 3, 5]), Tensor([3, 9])).tolist()
+    [1, 4]
+    """
+    who, sequence = "searchsorted", sorted_sequence
+    is_right = _is_right(right, side)
+    ordered = sequence.uop if sorter is None else _reordered(sequence, sorter)
+    dtype = result_dtype(who, sequence, input)
+    if isinstance(input, TensorBase):
+        check_devices(who, [sequence, input])
+        values = cast(input.uop, dtype)
+    else:
+        values = full(dtype, input, ())
+    _check_shapes(sequence.shape, values.shape)
+    extent = sequence.shape[-1]
+    rows = math.prod(sequence.shape[:-1])
+    columns = math.prod(values.shape) // max(rows, 1)
+    table = reshape(cast(ordered, dtype), (rows, extent))
+    places = count_before(table, reshape(values, (rows, columns)), is_right)
+    result = cast(places, dtypes.int32) if out_int32 else places
+    return sequence._made(reshape(result, values.shape), sequence.device)
+
+
+def bucketize(
+    input: T | Number, boundaries: T, *, out_int32: bool = False, right: bool = False
+) -> T:
+    """Return the number of the bucket that each value falls into, between ascending boundaries.
+
+    A value on a boundary belongs to the bucket below it, or (right) to the one above.
+    """
+    if boundaries.ndim != 1:
+        sentence = f"bucketize: the boundaries are not 1-d: shape {boundaries.shape}"
+        raise ShapeError(f"{sentence}; they must have one axis.")
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+def _is_right(right: bool, side: str | None) -> bool:
+    if side not in (None, "left", "right"):
+        sentence = f"searchsorted: no such side: {side!r}"
+        raise ValueOutOfRange(f"{sentence}; it must be 'left' or 'right'.")
+    if right and side == "left":
+        sentence = "searchsorted: right and side disagree: right is True, side is 'left'"
+        raise ValueOutOfRange(f"{sentence}; give one of them.")
+    return right or side == "right"
+
+
+def _reordered(sequence: TensorBase, sorter: TensorBase) -> UOp:
+    if sorter.dtype is not dtypes.int64:
+        sentence = f"searchsorted: the sorter is not int64: dtype is {sorter.dtype.name}"
+        raise DTypeError(f"{sentence}; it must be int64.")
+    if sorter.shape != sequence.shape:
+        sentence = f"searchsorted: shapes differ: sequence {sequence.shape}, sorter {sorter.shape}"
+        raise ShapeError(f"{sentence}; they must be equal.")
+    check_devices("searchsorted", [sequence, sorter])
+    axis = sequence.ndim - 1
+    places = checked("searchsorted", sorter.uop, axis, sequence.shape[axis])
+    return gather_at(sequence.uop, (axis,), [places])
+
+
+def _check_shapes(sequence: tuple[int, ...], values: tuple[int, ...]) -> None:
+    is_shared = len(sequence) == 1
+    if not is_shared and (not sequence or not values or sequence[:-1] != values[:-1]):
+        sentence = f"searchsorted: shapes do not fit: sequence {sequence}, values {values}"
+        raise ShapeError(f"{sentence}; the sequence must be 1-d, or all axes but the last equal.")
