@@ -43,13 +43,15 @@ MOST_UNREAD = 256
 class Root:
     """A value to compute: its graph, where it lives, and the user's line that made it.
 
-    `replaces` is a leaf below it. Whoever gives one says that he holds this root and that leaf
-    alone, and drops both for the result: then the result may be computed in the leaf's memory.
+    With `is_dropped`, whoever asks holds the node once and will hold the result in its place. He
+    may name a leaf that he held before: when nobody else can read it, the result may be computed
+    in its memory.
     """
 
     uop: UOp
     device: str
     site: Site | None = None
+    is_dropped: bool = False
     replaces: UOp | None = None
 
 
@@ -274,25 +276,23 @@ def _move(leaf: UOp, device: str) -> UOp:
 
 
 def _unread_leaves(roots: Sequence[Root]) -> set[UOp]:
-    """Return the leaves that roots replace and that nothing but those roots leads to.
+    """Return the leaves that roots replace and that nobody can read when the roots are dropped.
 
-    Whoever could still read a leaf holds it, or a node above it; and then some node of this graph
-    has a reference that neither its users here nor the roots account for. Two account for a root's
-    node: the Root and the cell it is from. References that every node has are counted on a node
-    that nobody uses.
+    Whoever could holds such a leaf, or a node above it; and then some node of this graph has more
+    references than its users here, the Roots, and the holders of dropped roots account for. What
+    every node has, for this very count, is seen on a node that nobody uses.
     """
-    claimed = [root for root in roots if root.replaces is not None]
-    if not claimed:
+    if all(root.replaces is None for root in roots):
         return set()
     nodes = [*walk([root.uop for root in roots]), buffer(dtypes.bool, (), "")]
     expected = Counter([id(each) for node in nodes for each in node.operands])
-    for root in claimed:
+    for root in roots:
         expected.update([id(root.uop), id(root.uop), id(root.replaces)])
     counts = [sys.getrefcount(node) - expected[id(node)] for node in nodes]
     held = [node for node, count in zip(nodes, counts, strict=True) if count > counts[-1]]
-    lasting = set(walk([*held, *[root.uop for root in roots if root.replaces is None]]))
-    unread = {root.replaces for root in claimed if root.replaces is not None} - lasting
-    return {leaf for leaf in unread if _STORAGE[leaf] not in _SHARED}
+    lasting = set(walk([*held, *[root.uop for root in roots if not root.is_dropped]]))
+    named = [root.replaces for root in roots if root.is_dropped and root.replaces is not None]
+    return {leaf for leaf in named if leaf not in lasting and _STORAGE[leaf] not in _SHARED}
 
 
 def _replaceable(

@@ -107,6 +107,8 @@ class _Lives:
         taken: dict[int, int] = {}
         for output, node in enumerate(written_by(call)):
             leaf = self._replaceable.get(node)
+            if leaf in self.replaced.values():  # by another root
+                leaf = None
             dying = [each for each in self._dying(number, leaf) if each not in taken.values()]
             operand = next((each for each in dying if may_take(call.kernel, output, each)), None)
             room = Room(_aligned(nbytes_of(node)), number, 0)
