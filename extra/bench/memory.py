@@ -85,7 +85,11 @@ def results_of(work: Work, functions: Functions, operands: Sequence[Array]) -> l
     moved = [each for each in operands if each.requires_grad]
     if work.asked is Asked.GRADIENTS:
         return [each.grad for each in moved]
-    return functions.step(moved)
+    with functions.no_grad():
+        for each in moved:
+            each -= each.grad * STEP_LENGTH
+            each.grad = None
+    return [each.detach() for each in moved]
 
 
 def measure_ours(work: Work) -> Measured:
@@ -95,7 +99,7 @@ def measure_ours(work: Work) -> Measured:
         cat=Tensor.cat,
         einsum=einsum,
         checkpoint=autograd.checkpoint,
-        step=lambda each: [x.detach() - x.grad * STEP_LENGTH for x in each],
+        no_grad=tinytensor.no_grad,
     )
     run_ours(work, functions)
     return run_ours(work, functions)
@@ -123,10 +127,10 @@ def measure_torch(work: Work) -> Measured:
         torch.nn.functional,
         cat=torch.cat,
         einsum=torch.einsum,
+        no_grad=torch.no_grad,
         checkpoint=lambda *each: lazy_import("torch.utils.checkpoint", None, "bench").checkpoint(
             *each, use_reentrant=False
         ),
-        step=lambda each: [x.detach().sub_(x.grad, alpha=STEP_LENGTH) for x in each],
     )
     operands = [
         torch.tensor(each, requires_grad=has_gradient(work, number, each))
