@@ -28,15 +28,16 @@ METHODS: Final = """
     bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm broadcast_to
     ceil chunk clamp clamp_max clamp_min clip clone copysign cos cosh count_nonzero cummax
     cummin cumprod cumsum deg2rad diag diagonal div dot dropout eq equal erf exp exp2 expm1
-    flatten flip floor floor_divide fmod frac full_like ge gt inner isclose isfinite isinf isnan
-    kron kthvalue le lerp log log10 log1p log2 log_softmax logical_and logical_not logical_or
-    logical_xor logit logsumexp lt matmul max maximum mean median min minimum mm movedim msort
-    mul multinomial multiply mv nan_to_num nansum narrow ne neg norm numel ones_like outer
-    permute pow prod rad2deg rand_like randint_like randn_like ravel reciprocal relu remainder
-    repeat_interleave reshape roll rot90 round rsqrt select sigmoid sign signbit sin sinh
-    softmax sort split sqrt square squeeze std std_mean sub sum swapaxes t tan tanh tile topk
-    trace transpose tril triu true_divide trunc unbind unflatten unsqueeze var var_mean
-    zeros_like
+    flatten flip floor floor_divide fmod frac full_like gather ge gt index_add index_copy
+    index_fill index_put index_select inner isclose isfinite isinf isnan kron kthvalue le lerp
+    log log10 log1p log2 log_softmax logical_and logical_not logical_or logical_xor logit
+    logsumexp lt masked_fill masked_scatter masked_select matmul max maximum mean median min
+    minimum mm movedim msort mul multinomial multiply mv nan_to_num nansum narrow ne neg nonzero
+    norm numel ones_like outer permute pow prod put rad2deg rand_like randint_like randn_like
+    ravel reciprocal relu remainder repeat_interleave reshape roll rot90 round rsqrt scatter
+    scatter_add scatter_reduce select sigmoid sign signbit sin sinh softmax sort split sqrt
+    square squeeze std std_mean sub sum swapaxes t take take_along_dim tan tanh tile topk trace
+    transpose tril triu true_divide trunc unbind unflatten unsqueeze var var_mean zeros_like
 """
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import GradientError
-from tinytensor.ops.attrs import Combine, DetachAttrs, DeviceAttrs, ReduceAttrs
+from tinytensor.ops.attrs import Combine, DetachAttrs, DeviceAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.formulas import (
@@ -32,9 +32,12 @@ from tinytensor.tensor.formulas import (
     sub,
 )
 from tinytensor.tensor.nodes import (
+    Shape,
     broadcast,
+    fold,
+    full,
     full_like,
-    iota,
+    gather_at,
     pad,
     permute,
     put_slices,
@@ -43,6 +46,7 @@ from tinytensor.tensor.nodes import (
     take_slices,
     widen,
 )
+from tinytensor.tensor.updates import fold_at
 
 Gradients = Sequence[UOp | None]
 # (results, their upstream gradients) -> the inputs' gradients; None where there is none.
@@ -315,10 +319,15 @@ def fold_sum(x: UOp, axes: tuple[int, ...]) -> UOp:
     Halves are summed in float32 and rounded once. What was rounded only to be summed here is
     summed before: so the gradient of a half matrix product is again a sum of exact products.
     """
+    return cast(fold(Combine.ADD, _unrounded(x), axes), x.dtype)
+
+
+def _unrounded(x: UOp) -> UOp:
+    """Return the terms of a sum: halves in float32, and as they were before they became halves."""
+    if not x.dtype.is_half:
+        return x
     wider = x.operands[0] if x.op is Op.CAST else x
-    terms = wider if wider.dtype is dtypes.float32 and x.dtype.is_half else widen(x)
-    folded = UOp(Op.REDUCE, terms.dtype, (terms,), ReduceAttrs(Combine.ADD, axes))
-    return cast(folded, x.dtype)
+    return wider if wider.dtype is dtypes.float32 else widen(x)
 
 
 def _missing(g: UOp, out: UOp, *operands: UOp) -> UOp:
@@ -383,26 +392,19 @@ def _of_sliced(g: UOp, out: UOp, x: UOp) -> UOp:
 
 
 def _of_gathered(g: UOp, out: UOp, x: UOp, *indices: UOp) -> UOp:
-    """Sum, for each place of x, what was read there.
+    return sum_at(g, out.attrs.axes, indices, x.shape)
 
-    Cost: each element of g is compared with each place along the axes chosen from.
+
+def sum_at(values: UOp, axes: Shape, indices: Sequence[UOp], shape: Shape) -> UOp:
+    """Return, for each place of a shape, the sum of the values that indices along axes send there.
+
+    Halves are summed in float32 and rounded once, as fold_sum does. The gradient is a gather.
     """
-    axes, ndim = out.attrs.axes, len(x.shape)
-    if 0 in out.shape:
-        return full_like(x, 0)
-    extents = tuple([x.shape[axis] for axis in axes])
-    whole = out.shape + extents
-    single = (1,) * len(axes)
-    kept = broadcast(reshape(g, out.shape + single), whole)
-    for number, index in enumerate(indices):
-        aligned = [1] * len(whole)
-        aligned[ndim + number] = extents[number]
-        place = broadcast(reshape(iota(extents[number]), tuple(aligned)), whole)
-        read = broadcast(reshape(cast(index, place.dtype), out.shape + single), whole)
-        kept = select(is_equal(read, place), kept, full_like(kept, 0))
-    summed = fold_sum(kept, axes)
-    order = [ndim + axes.index(axis) if axis in axes else axis for axis in range(ndim)]
-    return reshape(permute(summed, (*order, *axes)), x.shape)
+    if 0 in values.shape:
+        return full(values.dtype, 0, shape)
+    folded = fold_at(Combine.ADD, _unrounded(values), axes, indices, shape)
+    total = cast(folded, values.dtype)
+    return with_rules(total, [values], lambda g, *_: gather_at(g, axes, indices))
 
 
 def device_of(root: UOp) -> str | None:

@@ -99,12 +99,6 @@ MISTAKES = [
         "setitem: the value is a list; it must be a number or a Tensor.",
     ),
     (
-        NotImplementedError,
-        lambda: zeros(2).__setitem__([0], 1),
-        "setitem: writes at chosen places: an index holds a tensor or a list; "
-        "it must be an int, a slice, ... or None.",
-    ),
-    (
         ValueOutOfRange,
         lambda: zeros(2).normal_(0, -1),
         "normal_: the standard deviation is negative: -1; it must be 0 or more.",

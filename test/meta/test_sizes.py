@@ -14,10 +14,10 @@ FUNCTION_LINES = 40
 DEPTH = 4
 # docs/decisions/code-budget.md says why these four are counted as they are.
 BUDGETS = {
-    "compiler and runtime": 8300,
+    "compiler and runtime": 8400,
     "CUDA target": 5000,
     "checking machinery": 2500,
-    "Tensor, gradients, nn and interop": 8000,
+    "Tensor, gradients, nn and interop": 10000,
 }
 CHECKS = re.compile(r"tinytensor/ops/(interpret|verify|text|fold|philox|block_|uniform)")
 CUDA = re.compile(
@@ -153,8 +153,8 @@ def test_a_chain_of_elif_is_one_block():
 
 
 def test_a_budget_that_is_exceeded_is_found():
-    assert overspent({"ops": 7000, "schedule": 1301, "tensor": 8000}) == {
-        "compiler and runtime": 8301
+    assert overspent({"ops": 7000, "schedule": 1401, "tensor": 10000}) == {
+        "compiler and runtime": 8401
     }
 
 

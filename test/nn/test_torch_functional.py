@@ -196,6 +196,16 @@ ODD = np.array([-30, -2, -0.7, -1e-3, 0, 1e-4, 0.2, 0.6, 1.7, 25], np.float32)
 GRADIENTS = ["softplus", "hardtanh", "relu6", "hardswish", "elu", "mish", "logsigmoid"]
 
 
+def test_embedding():
+    table = floats(5, 3)
+    for rows in (np.array([[4, 0], [1, 1]]), np.array(2), np.array([], np.int64)):
+        check("embedding", rows, table)
+    check("embedding", np.array([1, 4], np.int32), table, padding_idx=-1)
+    check("embedding", np.array([1.0]), table)
+    check("embedding", np.array([1]), table[0])
+    check("one_hot", np.array([1, 4]), num_classes=5)
+
+
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_of_activations(name):
     ours, theirs = Tensor(ODD, requires_grad=True), torch.tensor(ODD, requires_grad=True)

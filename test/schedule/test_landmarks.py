@@ -11,8 +11,7 @@ from tinytensor.schedule import schedule
 from tinytensor.schedule.landmarks import find_landmarks, nodes_down_to_product
 from tinytensor.schedule.lower_views import Lowering
 from tinytensor.tensor.formulas import add, mul
-from tinytensor.tensor.nodes import broadcast, full, permute, reshape
-from tinytensor.tensor.reduction import fold
+from tinytensor.tensor.nodes import broadcast, fold, full, permute, reshape
 
 F32 = dtypes.float32
 

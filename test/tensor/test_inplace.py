@@ -35,6 +35,14 @@ ARGUMENTS = {
     **dict.fromkeys(("cumsum", "cumprod"), [0]),
     "addmm": [Tensor([[1.0, 2.0], [3.0, 4.0]])] * 2,
     "baddbmm": [Tensor([[[1.0, 2.0], [3.0, 4.0]]])] * 2,
+    **dict.fromkeys(("scatter", "scatter_add"), [0, Tensor([3, 0]), Tensor(FLOATS)]),
+    "scatter_reduce": [0, Tensor([3, 0]), Tensor(FLOATS), "amax"],
+    **dict.fromkeys(("index_add", "index_copy"), [0, Tensor([3, 0]), Tensor(FLOATS)[:2]]),
+    "index_fill": [0, Tensor([3, 0]), 5],
+    "index_put": [[Tensor([3, 0])], Tensor(FLOATS)[:2]],
+    "put": [Tensor([3, 0]), Tensor(FLOATS)[:2]],
+    "masked_fill": [Tensor(FLOATS) > 0.6, 5],
+    "masked_scatter": [Tensor(FLOATS) > 0.6, Tensor(FLOATS)],
 }
 SHAPES = {"tril": (2, 2), "triu": (2, 2), "addmm": (2, 2), "baddbmm": (1, 2, 2)}
 

@@ -12,9 +12,8 @@ from tinytensor.ops.attrs import Combine
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.axes import broadcast_shapes, check_axis, flat_sizes
 from tinytensor.tensor.formulas import mul
-from tinytensor.tensor.nodes import broadcast, permute, reshape, widen
+from tinytensor.tensor.nodes import broadcast, fold, permute, reshape, widen
 from tinytensor.tensor.operands import check_devices
-from tinytensor.tensor.reduction import fold
 from tinytensor.tensor.tensor import Tensor
 
 Labels = tuple[str, ...]

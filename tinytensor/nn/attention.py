@@ -28,6 +28,7 @@ def scaled_dot_product_attention(
     Shapes: query (.., m, k), key (.., n, k), value (.., n, d) -> (.., m, d); mask (.., m, n).
     """
     dtype = check_float("attention", query, key, value)
+    check_axes(query, key, value)
     if enable_gqa:
         key, value = share_heads(query, key), share_heads(query, value)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
@@ -42,6 +43,13 @@ def scaled_dot_product_attention(
     if dropout_p:
         weights = weights.dropout(dropout_p)
     return wide_product(weights, value).to(dtype)
+
+
+def check_axes(*tensors: Tensor) -> None:
+    """Raise ShapeError unless each tensor has rows of vectors."""
+    if min(each.ndim for each in tensors) < 2:
+        shapes = ", ".join(str(each.shape) for each in tensors)
+        raise ShapeError(f"attention: a tensor has no rows: {shapes}; ndim must be 2 or more.")
 
 
 def wide_product(a: Tensor, b: Tensor) -> Tensor:

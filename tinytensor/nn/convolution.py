@@ -82,7 +82,7 @@ def convolve(
     sums = (widened(moved) * widened(filters)).sum(tuple(folded))
     result = sums.reshape(n, weight.shape[0], *rest[:count])
     if bias is not None:
-        result = result.to(dtype) + bias.reshape(-1, *ones)
+        result = result + widened(bias).reshape(-1, *ones)
     return (result if x is input else result.squeeze(0)).to(dtype)
 
 

@@ -41,6 +41,7 @@ dropout: Final = make_function("dropout")
 gelu: Final = make_function("gelu")
 linear: Final = make_function("linear")
 log_softmax: Final = make_function("log_softmax")
+one_hot: Final = make_function("one_hot")
 pad: Final = make_function("pad")
 relu: Final = make_function("relu")
 sigmoid: Final = make_function("sigmoid")
@@ -81,6 +82,7 @@ __all__ = [
     "mse_loss",
     "nll_loss",
     "normalize",
+    "one_hot",
     "pad",
     "relu",
     "relu6",

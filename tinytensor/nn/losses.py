@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from tinytensor.errors import DTypeError, ShapeError
 from tinytensor.nn.activation import logsigmoid
 from tinytensor.nn.rounding import widened
+from tinytensor.tensor import nodes
+from tinytensor.tensor.gathering import checked
 from tinytensor.tensor.operands import result_dtype
+from tinytensor.tensor.reduction import check_float
 from tinytensor.tensor.tensor import Tensor
 
 IGNORED = -100
@@ -34,8 +36,8 @@ def compare(
     reduction: str,
     formula: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Return the loss of each pair by a formula; halves compute in float32."""
-    dtype = result_dtype(who, input, target)
+    """Return the loss of each pair of floats by a formula; halves compute in float32."""
+    dtype = check_float(who, result_dtype(who, input, target))
     loss = formula(widened(input), widened(target))
     return reduce_loss(who, loss, reduction).to(dtype)
 
@@ -46,7 +48,9 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """Return the absolute difference."""
+    """Return the absolute difference; integers are taken too."""
+    if not result_dtype("l1_loss", input, target).is_float:
+        return reduce_loss("l1_loss", (input - target).abs(), reduction)
     return compare("l1_loss", input, target, reduction, lambda x, y: (x - y).abs())
 
 
@@ -161,6 +165,7 @@ def cross_entropy(
     if not 0 <= label_smoothing <= 1:
         sentence = f"cross_entropy: no such smoothing: {label_smoothing}"
         raise ValueError(f"{sentence}; label_smoothing must be in 0 .. 1.")
+    check_float("cross_entropy", input.dtype)
     shares = widened(input).log_softmax(min(input.ndim, 2) - 1)
     if target.dtype.is_float:
         loss = probability_loss(shares, target, weight, reduction, label_smoothing)
@@ -178,9 +183,10 @@ def nll_loss(
 ) -> Tensor:
     """Return the negative of the element of input, along axis 1, that each class index names.
 
-    The mean divides by the weights of the indices that are not ignored. An index that names no
-    class makes the loss NaN.
+    The mean divides by the weights of the indices that are not ignored. After an index that names
+    no class, the next host read raises.
     """
+    check_float("nll_loss", input.dtype)
     loss = index_loss(widened(input), target, weight, ignore_index, reduction, 0)
     return loss.to(input.dtype)
 
@@ -208,27 +214,33 @@ def index_loss(
 ) -> Tensor:
     """Return the cross entropy of logarithms and class indices.
 
-    A class is found by comparing all of them with the index: exact, and nothing to read astray.
+    The class of an ignored index is read as 0, and does not count.
     """
     dim = min(shares.ndim, 2) - 1
     classes = shares.shape[dim]
     check_indices(shares, target, dim)
-    places = Tensor.arange(classes, device=shares.device)
-    is_target = target.unsqueeze(dim) == along_classes(places, shares)
-    weighted = shares if weight is None else shares * along_classes(widened(weight), shares)
-    losses = -weighted.where(is_target, 0).sum(dim)
-    if smoothing:
-        losses = losses * (1 - smoothing) - weighted.sum(dim) * (smoothing / classes)
     is_kept = target != ignore_index
-    is_class = is_target.any(dim)
-    losses = losses.where(is_class, math.nan).where(is_kept, 0)
+    places = target.where(is_kept, 0)
+    losses = -element_of_class(shares, places, dim)
+    weights = None if weight is None else widened(weight)
+    spread = None if weights is None else along_classes(weights, shares).expand(shares.shape)
+    chosen = None if spread is None else element_of_class(spread, places, dim).where(is_kept, 0)
+    if chosen is not None:
+        losses = losses * chosen
+    if smoothing:
+        weighted = shares if spread is None else shares * spread
+        losses = losses * (1 - smoothing) - weighted.sum(dim) * (smoothing / classes)
+    losses = losses.where(is_kept, 0)
     if reduction != "mean":
         return reduce_loss("cross_entropy", losses, reduction)
-    if weight is None:
-        return losses.sum() / is_kept.sum()
-    spread = along_classes(widened(weight), shares).expand(shares.shape)
-    chosen = spread.where(is_target & is_kept.unsqueeze(dim), 0)
-    return losses.sum() / chosen.sum()
+    return losses.sum() / (is_kept if chosen is None else chosen).sum()
+
+
+def element_of_class(x: Tensor, places: Tensor, dim: int) -> Tensor:
+    """Return the element that each index names along the classes."""
+    single = nodes.reshape(places.uop, (*x.shape[:dim], 1, *x.shape[dim + 1 :]))
+    indices = checked("cross_entropy", single, dim, x.shape[dim])
+    return x._wrap(nodes.reshape(nodes.gather_at(x.uop, (dim,), [indices]), places.shape))
 
 
 def along_classes(x: Tensor, shares: Tensor) -> Tensor:

@@ -142,4 +142,6 @@ def move_towards(running: Tensor | None, current: Tensor, momentum: float | Tens
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """Divide by the p-norm along an axis, which counts as eps or more."""
-    return input / input.norm(p, dim, keepdim=True).clamp(min=eps)
+    dtype = check_float("normalize", input)
+    x = widened(input)
+    return (x / x.norm(p, dim, keepdim=True).clamp(min=eps)).to(dtype)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Literal, overload
 
+from tinytensor.dtype import dtypes
 from tinytensor.errors import ShapeError
 from tinytensor.nn.convolution import Each, for_axes, slide_all
 from tinytensor.nn.rounding import check_float, widened
+from tinytensor.tensor.reduction import Extremes
 from tinytensor.tensor.tensor import Tensor
 
 PLANE = 2
@@ -60,8 +64,9 @@ def max_pool(
     padding: Each,
     dilation: Each,
     ceil_mode: bool,
-) -> Tensor:
-    """Return the greatest element of each window; NaN if there is one."""
+    return_indices: bool,
+) -> Tensor | Extremes[Tensor]:
+    """Return the greatest element of each window, NaN if there is one; on request with places."""
     kernel = for_axes(who, "kernel_size", kernel_size, count, 1)
     steps = for_axes(who, "stride", kernel if stride is None else stride, count, 1)
     sides = for_axes(who, "padding", padding, count, 0)
@@ -69,9 +74,39 @@ def max_pool(
     beyond = reach(who, input, kernel, steps, sides, apart, ceil_mode)
     padded = bordered(input, sides, beyond, input.dtype.min)
     windows = slide_all(who, padded, kernel, steps, apart)
-    if windows.requires_grad:  # goes to the first of equal elements, where amax would share it
-        return windows.flatten(-count).max(-1).values
-    return windows.amax(tuple(range(-count, 0)))
+    if not windows.requires_grad and not return_indices:
+        return windows.amax(tuple(range(-count, 0)))
+    # A gradient goes to the first of equal elements, where amax would share it.
+    values, inside = windows.flatten(-count).max(-1)
+    if not return_indices:
+        return values
+    extents = input.shape[-count:]
+    return Extremes(values, places_in(inside, extents, kernel, steps, sides, apart))
+
+
+def places_in(
+    inside: Tensor,
+    extents: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Tensor:
+    """Return where in the input's last axes, as one number, the positions in windows lie.
+
+    One before the axis stands for a window of least elements, whose first own element it is.
+    """
+    place = inside.zeros_like()
+    rest = inside
+    count = len(kernel)
+    for axis in reversed(range(count)):
+        window = Tensor.arange(inside.shape[axis - count], device=inside.device)
+        aligned = window.reshape(-1, *[1] * (count - 1 - axis)) * stride[axis] - padding[axis]
+        along = aligned + rest % kernel[axis] * dilation[axis]
+        along = along.where(along >= 0, along % dilation[axis])
+        place = place + along * math.prod(extents[axis + 1 :])
+        rest = rest // kernel[axis]
+    return place
 
 
 def average_pool(
@@ -86,7 +121,7 @@ def average_pool(
     divisor_override: int | None,
 ) -> Tensor:
     """Return the mean of each window, or its sum divided by another number."""
-    dtype = check_float(who, input)
+    dtype = input.dtype if input.dtype is dtypes.int64 else check_float(who, input)
     kernel = for_axes(who, "kernel_size", kernel_size, count, 1)
     steps = for_axes(who, "stride", kernel if stride is None else stride, count, 1)
     sides = for_axes(who, "padding", padding, count, 0)
@@ -96,13 +131,40 @@ def average_pool(
     padded = bordered(widened(input), sides, beyond, 0)
     sums = slide_all(who, padded, kernel, steps, ones).sum(folded)
     if divisor_override is not None:
-        return (sums / divisor_override).to(dtype)
+        return divided(sums, divisor_override).to(dtype)
     counted = Tensor.ones(input.shape[-count:], dtype=sums.dtype, device=input.device)
     inner = bordered(counted, sides, [0] * count, float(count_include_pad))
     weights = bordered(inner, [0] * count, beyond, 0)
-    return (sums / slide_all(who, weights, kernel, steps, ones).sum(folded)).to(dtype)
+    counts = slide_all(who, weights, kernel, steps, ones).sum(folded)
+    return divided(sums, counts).to(dtype)
 
 
+def divided(sums: Tensor, count: Tensor | int) -> Tensor:
+    """Return means of sums, those of integers rounded toward 0."""
+    return sums / count if sums.dtype.is_float else sums.div(count, rounding_mode="trunc")
+
+
+@overload
+def max_pool1d(
+    input: Tensor,
+    kernel_size: Each,
+    stride: Each | None = ...,
+    padding: Each = ...,
+    dilation: Each = ...,
+    ceil_mode: bool = ...,
+    return_indices: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def max_pool1d(
+    input: Tensor,
+    kernel_size: Each,
+    stride: Each | None = ...,
+    padding: Each = ...,
+    dilation: Each = ...,
+    ceil_mode: bool = ...,
+    *,
+    return_indices: Literal[True],
+) -> Extremes[Tensor]: ...
 def max_pool1d(
     input: Tensor,
     kernel_size: Each,
@@ -110,12 +172,34 @@ def max_pool1d(
     padding: Each = 0,
     dilation: Each = 1,
     ceil_mode: bool = False,
-) -> Tensor:
+    return_indices: bool = False,
+) -> Tensor | Extremes[Tensor]:
     """Return the greatest element of windows along the last axis; the stride is their size."""
-    given = (kernel_size, stride, padding, dilation, ceil_mode)
+    given = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
     return max_pool("max_pool1d", LINE, input, *given)
 
 
+@overload
+def max_pool2d(
+    input: Tensor,
+    kernel_size: Each,
+    stride: Each | None = ...,
+    padding: Each = ...,
+    dilation: Each = ...,
+    ceil_mode: bool = ...,
+    return_indices: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def max_pool2d(
+    input: Tensor,
+    kernel_size: Each,
+    stride: Each | None = ...,
+    padding: Each = ...,
+    dilation: Each = ...,
+    ceil_mode: bool = ...,
+    *,
+    return_indices: Literal[True],
+) -> Extremes[Tensor]: ...
 def max_pool2d(
     input: Tensor,
     kernel_size: Each,
@@ -123,9 +207,10 @@ def max_pool2d(
     padding: Each = 0,
     dilation: Each = 1,
     ceil_mode: bool = False,
-) -> Tensor:
+    return_indices: bool = False,
+) -> Tensor | Extremes[Tensor]:
     """Return the greatest element of windows along the last two axes; the stride is their size."""
-    given = (kernel_size, stride, padding, dilation, ceil_mode)
+    given = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
     return max_pool("max_pool2d", PLANE, input, *given)
 
 

@@ -66,6 +66,7 @@ class Blending(Elementwise):
 
     def frac(self) -> Self:
         """Return what trunc leaves."""
+        check_float("frac", self.dtype)
         return self._composite(lambda x: sub(x, trunc(x)))
 
     def copysign(self, other: Operand) -> Self:
@@ -109,6 +110,7 @@ class Blending(Elementwise):
     def _scaled_term(self, who: str, first: TensorBase, second: TensorBase, value: Number) -> Self:
         x, y, z = align(who, self, first, second)
         dtype = x.dtype
+        check_dtype(who, dtype, is_no_bool)
         scale = check_number(who, value, dtype)
         if dtype.is_float:
             x, y, z = widen(x), widen(y), widen(z)

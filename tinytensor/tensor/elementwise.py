@@ -37,7 +37,8 @@ from tinytensor.tensor.formulas import (
     trunc,
 )
 from tinytensor.tensor.nodes import apply, broadcast, floating, full, full_like, select, widen
-from tinytensor.tensor.operands import Operand, align, check_devices
+from tinytensor.tensor.operands import Operand, align, align_tensors, check_devices
+from tinytensor.tensor.reduction import check_float
 
 
 def inverse(x: UOp) -> UOp:
@@ -196,6 +197,7 @@ class Elementwise(TensorBase):
 
     def silu(self) -> Self:
         """Return x * sigmoid(x)."""
+        check_float("silu", self.dtype)
         return self._composite(logistic_unit)
 
     def gelu(self, approximate: str = "none") -> Self:
@@ -204,6 +206,7 @@ class Elementwise(TensorBase):
         if approximate not in formulas:
             sentence = f"gelu: no such approximation: {approximate!r}"
             raise ValueError(f"{sentence}; it must be 'none' or 'tanh'.")
+        check_float("gelu", self.dtype)
         return self._composite(formulas[approximate])
 
     def relu(self) -> Self:
@@ -220,21 +223,22 @@ class Elementwise(TensorBase):
 
     def floor(self) -> Self:
         """Return the greatest whole number <= x."""
-        return self._rounded(floor)
+        return self._rounded("floor", floor)
 
     def ceil(self) -> Self:
         """Return the least whole number >= x."""
-        return self._rounded(lambda x: neg(floor(neg(x))))
+        return self._rounded("ceil", lambda x: neg(floor(neg(x))))
 
     def trunc(self) -> Self:
         """Return x without its fraction."""
-        return self._rounded(trunc)
+        return self._rounded("trunc", trunc)
 
     def round(self) -> Self:
         """Return the nearest whole number, the even one of two."""
-        return self._rounded(round_half_even)
+        return self._rounded("round", round_half_even)
 
-    def _rounded(self, formula: Callable[[UOp], UOp]) -> Self:
+    def _rounded(self, who: str, formula: Callable[[UOp], UOp]) -> Self:
+        check_dtype(who, self.dtype, is_no_bool)
         return self._composite(formula) if self.dtype.is_float else self._wrap(self.uop)
 
     def sign(self) -> Self:
@@ -262,13 +266,13 @@ class Elementwise(TensorBase):
         """Tell where x is 0 or False."""
         return self._wrap(is_equal(self.uop, 0))
 
-    def maximum(self, other: Operand) -> Self:
+    def maximum(self, other: TensorBase) -> Self:
         """Return the greater of two; NaN if either is, and +0.0 over -0.0."""
-        return self._wrap(greater(*align("maximum", self, other)))
+        return self._wrap(greater(*align_tensors("maximum", self, other)))
 
-    def minimum(self, other: Operand) -> Self:
+    def minimum(self, other: TensorBase) -> Self:
         """Return the lesser of two; NaN if either is, and -0.0 over +0.0."""
-        return self._wrap(lesser(*align("minimum", self, other)))
+        return self._wrap(lesser(*align_tensors("minimum", self, other)))
 
     def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:
         """Return x held between two bounds; max where min > max."""

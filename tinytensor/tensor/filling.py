@@ -9,7 +9,7 @@ import numpy as np
 
 from tinytensor.dtype import MANTISSA_BITS, DType, dtypes
 from tinytensor.errors import ShapeError, ValueOutOfRange
-from tinytensor.ops.uop import Number, UOp, cast
+from tinytensor.ops.uop import Number, UOp, cast, const
 from tinytensor.tensor.axes import broadcast_shapes
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.creation import copy_to
@@ -17,10 +17,22 @@ from tinytensor.tensor.distributions import chance, normal, uniform
 from tinytensor.tensor.formulas import add, is_less, mul
 from tinytensor.tensor.generator import Generator
 from tinytensor.tensor.host import check_number
-from tinytensor.tensor.nodes import broadcast, full_like, reshape, widen
+from tinytensor.tensor.nodes import broadcast, reshape, widen
 from tinytensor.tensor.operands import is_number
 from tinytensor.tensor.random import check_probability, draw_bits, integers
 from tinytensor.tensor.reduction import check_float
+
+
+def number_node(who: str, value: Number, dtype: DType) -> UOp:
+    """Return a number that is written as a constant.
+
+    Raises: TypeError for what is no number, DTypeError for one that the dtype cannot hold.
+    """
+    if not is_number(value):
+        kind = type(value).__name__
+        raise TypeError(f"{who}: the value is a {kind}; it must be a number or a Tensor.")
+    number = value.item() if isinstance(value, np.generic) else value
+    return const(dtype, check_number(who, number, dtype))
 
 
 class Filling(TensorBase):
@@ -52,11 +64,7 @@ class Filling(TensorBase):
             is_single = set(value.shape[:front]) <= {1}
             shape = value.shape[front:] if is_single else value.shape
             return self._copied(who, value, reshape(value.uop, shape))
-        if not is_number(value):
-            kind = type(value).__name__
-            raise TypeError(f"{who}: the value is a {kind}; it must be a number or a Tensor.")
-        number = value.item() if isinstance(value, np.generic) else value
-        filled = full_like(self.uop, check_number(who, number, self.dtype))
+        filled = broadcast(number_node(who, value, self.dtype), self.shape)
         self._write(who, filled, is_one_value=who == "fill_")
         return self
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
+from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
 from tinytensor.tensor.nodes import apply
@@ -31,6 +33,12 @@ erf = partial(apply, Op.ERF)
 sqrt = partial(apply, Op.SQRT)
 floor = partial(apply, Op.FLOOR)
 trunc = partial(apply, Op.TRUNC)
+FOLD_TWO: Final = {
+    Combine.ADD: add,
+    Combine.MUL: mul,
+    Combine.MAX: greater,
+    Combine.MIN: lesser,
+}
 
 
 def magnitude(x: UOp) -> UOp:

@@ -9,7 +9,6 @@ indices proves them to be inside.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -20,9 +19,9 @@ from tinytensor.errors import (
     IndexOutOfRange,
     ShapeError,
 )
+from tinytensor.grad import with_rules
 from tinytensor.ops.attrs import (
     CheckAttrs,
-    GatherAttrs,
 )
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.op import Op
@@ -45,6 +44,8 @@ from tinytensor.tensor.formulas import (
 from tinytensor.tensor.nodes import (
     broadcast,
     full,
+    full_like,
+    gather_at,
     iota,
     reshape,
     select,
@@ -56,6 +57,9 @@ from tinytensor.tensor.reduction import at_least_1d
 
 def checked(who: str, index: UOp, axis: int, extent: int, least: int = 0) -> UOp:
     """Return int64 indices that raise, if they are not least .. extent - 1, at a host read."""
+    if index.op is Op.EXPAND and 0 not in index.shape:
+        single = checked(who, index.operands[0], axis, extent, least)
+        return broadcast(single, index.shape)
     index = cast(index, dtypes.int64)
     if extent == 0 and 0 not in index.shape:
         sentence = f"{who}: there is no index: axis {axis} has extent 0"
@@ -72,11 +76,6 @@ def from_either_end(who: str, index: UOp, axis: int, extent: int) -> UOp:
     if bounds_of(index)[0] >= 0:
         return inside
     return select(is_less(inside, 0), add(inside, extent), inside)
-
-
-def gather_at(x: UOp, axes: Shape, indices: Sequence[UOp]) -> UOp:
-    """Return x at indices along some axes; the indices have the result's shape."""
-    return UOp(Op.GATHER, x.dtype, (x, *indices), GatherAttrs(axes))
 
 
 def along(index: UOp, axis: int, shape: Shape) -> UOp:
@@ -117,7 +116,8 @@ class Gathering(TensorBase):
         check_index("gather", self, index)
         axis = check_axis("gather", dim, self.ndim)
         if index.numel() == 0:
-            return self._wrap(full(self.dtype, 0, index.shape))
+            nothing = full(self.dtype, 0, index.shape)
+            return self._wrap(with_rules(nothing, [self.uop], lambda g, out, x: full_like(x, 0)))
         x, places = at_least_1d(self.uop), at_least_1d(index.uop)
         pairs = zip(places.shape, x.shape, strict=False)
         beyond = {place for place, (n, m) in enumerate(pairs) if n > m}

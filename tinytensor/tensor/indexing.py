@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import index as as_int
@@ -14,13 +13,13 @@ import numpy.typing as npt
 
 from tinytensor.dtype import dtypes
 from tinytensor.errors import IndexOutOfRange, ShapeError
-from tinytensor.ops.uop import Number, UOp
-from tinytensor.tensor import nodes
-from tinytensor.tensor.axes import Shape, broadcast_shapes
+from tinytensor.ops.uop import UOp
+from tinytensor.tensor.axes import Shape
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.creation import Creation
 from tinytensor.tensor.filling import Filling
-from tinytensor.tensor.gathering import along, from_either_end, gather_at, places_of
+from tinytensor.tensor.gathering import from_either_end, places_of
+from tinytensor.tensor.routes import Route, read_along, routes_to
 from tinytensor.tensor.view import View
 
 Plain = SupportsIndex | slice | None
@@ -109,14 +108,18 @@ class Choice:
     mask_extent: int | None = None
 
 
-def choices_of(entry: object, device: str) -> list[Choice]:
-    """Return what a list, array or tensor chooses: a mask, which is realized, of several axes.
+def as_index(entry: TensorBase | list[Any] | npt.NDArray[Any], device: str) -> TensorBase:
+    """Return a list, array or tensor of an index as a tensor."""
+    if isinstance(entry, TensorBase):
+        return entry
+    return Creation(entry, dtypes.int64 if len(entry) == 0 else None, device)
+
+
+def choices_of(entry: TensorBase) -> list[Choice]:
+    """Return what a tensor chooses: a mask, which is realized, of several axes.
 
     Raises: IndexOutOfRange when it is neither of integers nor a mask.
     """
-    if isinstance(entry, (list, np.ndarray)):
-        entry = Creation(entry, dtypes.int64 if len(entry) == 0 else None, device)
-    assert isinstance(entry, TensorBase), "the caller has looked"
     dtype, shape = entry.dtype, entry.shape
     if dtype in (dtypes.int32, dtypes.int64):
         return [Choice(entry.uop)]
@@ -127,69 +130,33 @@ def choices_of(entry: object, device: str) -> list[Choice]:
     return [Choice(places, extent) for places, extent in pairs]
 
 
-def choose_single(x: UOp, chosen: dict[int, UOp]) -> UOp:
-    """Return x at one index along some axes, without these axes."""
-    shape = tuple([1 if axis in chosen else n for axis, n in enumerate(x.shape)])
-    indices = [nodes.broadcast(each, shape) for each in chosen.values()]
-    kept = tuple([n for axis, n in enumerate(x.shape) if axis not in chosen])
-    return nodes.reshape(gather_at(x, tuple(chosen), indices), kept)
-
-
-def choose_many(x: UOp, chosen: dict[int, UOp]) -> UOp:
-    """Return x at indices that broadcast with one another, along some axes.
-
-    The indices' axes stand in the place of the chosen ones if these are neighbors, else in front.
-    """
-    axes = tuple(chosen)
-    try:
-        shape = broadcast_shapes("index", [each.shape for each in chosen.values()])
-    except ShapeError as error:
-        raise IndexOutOfRange(str(error)) from None
-    rest = tuple([axis for axis in range(len(x.shape)) if axis not in chosen])
-    moved = nodes.permute(x, axes + rest)
-    extents = moved.shape[len(axes) :]
-    whole = (math.prod(shape), *[1] * (len(axes) - 1), *extents)
-    flat = [nodes.reshape(nodes.broadcast(each, shape), whole[:1]) for each in chosen.values()]
-    indices = [along(each, 0, whole) for each in flat]
-    gathered = gather_at(moved, tuple(range(len(axes))), indices)
-    front = nodes.reshape(gathered, shape + extents)
-    if axes[-1] - axes[0] >= len(axes):
-        return front
-    before = range(len(shape), len(shape) + axes[0])
-    after = range(len(shape) + axes[0], len(front.shape))
-    return nodes.permute(front, (*before, *range(len(shape)), *after))
-
-
 class Indexing(Filling):
     """Parts of a tensor: views of them, unless places are chosen by tensors."""
 
     __slots__ = ()
 
     def __getitem__(self, index: Entry | tuple[Entry, ...]) -> Self:
-        part, chosen = self._part_at(index)
-        return self._wrap(_choose(part.uop, chosen)) if chosen else part
+        part, routes = self._part_at(entries_of(index))
+        return self._wrap(read_along(routes, part.uop)) if routes else part
 
-    def __setitem__(self, index: Entry | tuple[Entry, ...], value: TensorBase | Number) -> None:
-        part, chosen = self._part_at(index)
-        if chosen:
-            sentence = "setitem: writes at chosen places: an index holds a tensor or a list"
-            raise NotImplementedError(f"{sentence}; it must be {ACCEPTED}.")
-        part._assign("setitem", value)
-
-    def _part_at(self, index: Entry | tuple[Entry, ...]) -> tuple[Self, dict[int, UOp]]:
-        """Return the part that numbers and slices select, and what is chosen from its axes."""
-        entries = index if isinstance(index, tuple) else (index,)
+    def _part_at(self, entries: Sequence[Entry]) -> tuple[Self, list[Route]]:
+        """Return the part that numbers and slices select, and the ways to what tensors choose."""
         listed: list[Index | Choice] = []
         for each in entries:
             if isinstance(each, (TensorBase, list, np.ndarray)):
-                listed.extend(choices_of(each, self.device))
+                listed.extend(choices_of(as_index(each, self.device)))
             else:
                 listed.append(each)
         written = _without_ellipsis(listed, self.shape)
         plain = [slice(None) if isinstance(each, Choice) else each for each in written]
         layout = self._layout()
         part = self._seen(select_elements(plain, layout).seen(layout))
-        return part, _checked_choices(written, self.shape)
+        return part, routes_to(part.shape, _checked_choices(written, self.shape))
+
+
+def entries_of(index: Entry | tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Return what is written between the brackets, one by one."""
+    return index if isinstance(index, tuple) else (index,)
 
 
 def _checked_choices(written: Sequence[Written], shape: Shape) -> dict[int, UOp]:
@@ -211,15 +178,3 @@ def _inside(choice: Choice, axis: int, extent: int) -> UOp:
         sentence = f"index: a mask does not fit: {choice.mask_extent} on axis {axis}"
         raise IndexOutOfRange(f"{sentence} of extent {extent}; they must be equal.")
     return choice.places
-
-
-def _choose(x: UOp, chosen: dict[int, UOp]) -> UOp:
-    single = {axis: each for axis, each in chosen.items() if not each.shape}
-    if single:
-        x = choose_single(x, single)
-    several = {
-        axis - sum(other < axis for other in single): each
-        for axis, each in chosen.items()
-        if each.shape
-    }
-    return choose_many(x, several) if several else x

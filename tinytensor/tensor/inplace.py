@@ -58,7 +58,13 @@ class Inplace(Arranging):
     bitwise_not_, bitwise_left_shift_ = twins("bitwise_not bitwise_left_shift")
     bitwise_right_shift_, logical_not_ = twins("bitwise_right_shift logical_not")
     logical_and_, logical_or_, logical_xor_ = twins("logical_and logical_or logical_xor")
-    tril_, triu_, cumsum_, cumprod_ = twins("tril triu cumsum cumprod")
+    scatter_, scatter_add_, scatter_reduce_ = twins("scatter scatter_add scatter_reduce")
+    index_add_, index_copy_, index_fill_ = twins("index_add index_copy index_fill")
+    index_put_, put_ = twins("index_put put")
+    masked_fill_, masked_scatter_ = twins("masked_fill masked_scatter")
+    masked_scatter_, tril_, triu_, cumsum_, cumprod_ = twins(
+        "masked_scatter tril triu cumsum cumprod"
+    )
 
     __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
     __ifloordiv__, __imod__, __ipow__ = floor_divide_, remainder_, pow_

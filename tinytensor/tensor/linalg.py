@@ -14,9 +14,8 @@ from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.formulas import add, mul
 from tinytensor.tensor.host import check_number
 from tinytensor.tensor.movement import Movement
-from tinytensor.tensor.nodes import broadcast, permute, reshape, widen
+from tinytensor.tensor.nodes import broadcast, fold, permute, reshape, widen
 from tinytensor.tensor.operands import check_devices
-from tinytensor.tensor.reduction import fold
 
 
 def product(a: UOp, b: UOp) -> UOp:
@@ -78,8 +77,7 @@ class LinearAlgebra(Arithmetic, Movement):
 
         Shapes: x (.., k), weight (n, k), bias (n,) -> (.., n).
         """
-        result = self._product("linear", weight.T)
-        return result if bias is None else result + bias
+        return self._product("linear", weight.T, bias)
 
     def addmm(
         self,
@@ -141,6 +139,7 @@ class LinearAlgebra(Arithmetic, Movement):
         self,
         who: str,
         other: TensorBase,
+        bias: TensorBase | None = None,
     ) -> Self:
         _check_product(who, self, other)
         a, b = self.uop, other.uop
@@ -149,7 +148,22 @@ class LinearAlgebra(Arithmetic, Movement):
         sums = product(rows, columns)
         *batch, m, n, _ = sums.shape
         shape = [*batch, *([m] if self.ndim > 1 else []), *([n] if other.ndim > 1 else [])]
-        return self._wrap(cast(reshape(sums, tuple(shape)), self.dtype))
+        total = reshape(sums, tuple(shape))
+        if bias is not None:
+            total = add(total, _aligned_bias(who, bias, self, total))
+        return self._wrap(cast(total, self.dtype))
+
+
+def _aligned_bias(who: str, bias: TensorBase, x: TensorBase, total: UOp) -> UOp:
+    """Return a bias in the shape and dtype of sums."""
+    check_devices(who, [x, bias])
+    if bias.dtype is not x.dtype:
+        sentence = f"{who}: dtypes differ: {x.dtype.name}, and {bias.dtype.name} of the bias"
+        raise DTypeError(f"{sentence}; they must be equal.")
+    if broadcast_shapes(who, [bias.shape, total.shape]) != total.shape:
+        sentence = f"{who}: the bias does not expand: {bias.shape} to {total.shape}"
+        raise ShapeError(f"{sentence}; aligned at the end, its sizes must be equal or 1.")
+    return cast(broadcast(bias.uop, total.shape), total.dtype)
 
 
 def _mismatch(who: str, what: str, a: TensorBase, b: TensorBase, required: str) -> ShapeError:

@@ -84,8 +84,9 @@ class Movement(TensorBase):
     def permute(self, *dims: Sizes) -> Self:
         """Return the axes in another order."""
         listed = flat_sizes(dims)
-        order = [check_axis("permute", each, self.ndim) for each in listed]
-        if sorted(order) != list(range(self.ndim)):
+        fits = len(listed) == self.ndim
+        order = [check_axis("permute", each, self.ndim) for each in listed if fits]
+        if sorted(order) != list(range(self.ndim)) or not fits:
             sentence = f"permute: not an order of all axes: {listed} for shape {self.shape}"
             raise ShapeError(f"{sentence}; each of the {self.ndim} axes must occur once.")
         return self._seen(self._layout().permuted(tuple(order)))

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import (
+    Combine,
     ExtentAttrs,
+    GatherAttrs,
     OrderAttrs,
     PadAttrs,
+    ReduceAttrs,
     ShapeAttrs,
     SliceAttrs,
 )
@@ -121,6 +124,20 @@ def pad(x: UOp, before: Shape, after: Shape, value: Number) -> UOp:
     fill = const(x.dtype, value)
     attrs = PadAttrs(before, after)
     return UOp(Op.PAD, x.dtype, (x, fill), attrs)
+
+
+def gather_at(x: UOp, axes: Shape, indices: Sequence[UOp]) -> UOp:
+    """Return x at indices along some axes; the indices have the result's shape."""
+    attrs = GatherAttrs(axes)
+    return UOp(Op.GATHER, x.dtype, (x, *indices), attrs)
+
+
+def fold(combine: Combine, x: UOp, axes: Shape) -> UOp:
+    """Return x folded over axes, which stay with extent 1; argmax and argmin give int64."""
+    attrs = ReduceAttrs(combine, axes)
+    if combine in (Combine.ARGMAX, Combine.ARGMIN):
+        return UOp(Op.REDUCE, dtypes.int64, (x,), attrs)
+    return UOp(Op.REDUCE, x.dtype, (x,), attrs)
 
 
 def replace_axis(shape: Shape, axis: int, *extents: int) -> Shape:

@@ -47,6 +47,18 @@ def align_pair(who: str, x: TensorBase, y: Operand) -> tuple[UOp, UOp]:
     return left, right
 
 
+def align_tensors(who: str, *operands: TensorBase) -> list[UOp]:
+    """Align operands none of which may be a number.
+
+    Raises: DTypeError, ShapeError, DeviceError.
+    """
+    for each in operands:
+        if not isinstance(each, TensorBase):
+            sentence = f"{who}: an operand is no Tensor: {type(each).__name__}"
+            raise DTypeError(f"{sentence}; it must be one. Use Tensor(...), or clamp.")
+    return align(who, *operands)
+
+
 def check_devices(who: str, tensors: list[TensorBase]) -> None:
     """Raise DeviceError unless all tensors are on one device."""
     devices = [each.device for each in tensors]

@@ -33,18 +33,18 @@ from tinytensor.tensor.formulas import (
     lesser,
     sub,
 )
-from tinytensor.tensor.gathering import gather_at
 from tinytensor.tensor.nodes import (
     apply,
     broadcast,
+    fold,
     full,
     full_like,
+    gather_at,
     iota,
     reshape,
     select,
     take_part,
 )
-from tinytensor.tensor.reduction import fold
 
 WORD = 2**32
 LONGEST_RUN = 32

@@ -6,15 +6,15 @@ import math
 from typing import Generic, NamedTuple, Self, TypeVar, overload
 
 from tinytensor.dtype import DType, dtypes
-from tinytensor.errors import DTypeError, IndexOutOfRange
+from tinytensor.errors import DTypeError, IndexOutOfRange, ShapeError
 from tinytensor.grad import with_rules
-from tinytensor.ops.attrs import Combine, ReduceAttrs
-from tinytensor.ops.op import Op
+from tinytensor.ops.attrs import Combine
 from tinytensor.ops.uop import UOp, cast
+from tinytensor.tensor.arithmetic import check_dtype, is_no_bool
 from tinytensor.tensor.axes import Dims, Shape, check_axes
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.formulas import div, is_equal, mul, sqrt, sub
-from tinytensor.tensor.nodes import broadcast, full_like, iota, reshape, select, widen
+from tinytensor.tensor.nodes import broadcast, fold, full_like, iota, reshape, select, widen
 
 T = TypeVar("T")
 
@@ -29,13 +29,6 @@ class Extremes(NamedTuple, Generic[T]):
 def at_least_1d(x: UOp) -> UOp:
     """Return x, as an axis of one element if it is 0-d: then it folds like any other."""
     return x if x.shape else reshape(x, (1,))
-
-
-def fold(combine: Combine, x: UOp, axes: Shape) -> UOp:
-    """Return x folded over axes, which stay with extent 1; argmax and argmin give int64."""
-    position = combine in (Combine.ARGMAX, Combine.ARGMIN)
-    dtype = dtypes.int64 if position else x.dtype
-    return UOp(Op.REDUCE, dtype, (x,), ReduceAttrs(combine, axes))
 
 
 def average(x: UOp, axes: Shape, fewer: float = 0) -> UOp:
@@ -96,12 +89,12 @@ class Reduction(TensorBase):
         left = [n for axis, n in enumerate(shape) if axis not in axes]
         return self._wrap(reshape(cast(folded, dtype), tuple(kept if keepdim else left)))
 
-    def _filled_axes(self, who: str, dim: Dims) -> Shape:
+    def _filled_axes(self, who: str, dim: Dims, error: type[Exception] = IndexOutOfRange) -> Shape:
         axes = check_axes(who, dim, self.ndim)
         extents = [self.shape[axis] for axis in axes if self.shape]
         if 0 in extents:
             sentence = f"{who}: nothing to choose from: axes {axes} of shape {self.shape}"
-            raise IndexOutOfRange(f"{sentence}; they must hold 1 element or more.")
+            raise error(f"{sentence}; they must hold 1 element or more.")
         return axes
 
     def _accumulated(
@@ -196,7 +189,7 @@ class Reduction(TensorBase):
         return self._extreme("amin", Combine.MIN, dim, keepdim)
 
     def _extreme(self, who: str, combine: Combine, dim: Dims, keepdim: bool) -> Self:
-        axes = self._filled_axes(who, dim)
+        axes = self._filled_axes(who, dim, ShapeError if dim is None else IndexOutOfRange)
         folded = fold(combine, at_least_1d(self.uop), axes)
         return self._folded(folded, axes, keepdim, self.dtype)
 
@@ -209,6 +202,7 @@ class Reduction(TensorBase):
         return self._position("argmin", Combine.ARGMIN, dim, keepdim)
 
     def _position(self, who: str, combine: Combine, dim: int | None, keepdim: bool) -> Self:
+        check_dtype(who, self.dtype, is_no_bool)
         axes = self._filled_axes(who, dim)
         flat = dim is None
         x = reshape(self.uop, (self.numel(),)) if flat else at_least_1d(self.uop)

@@ -13,10 +13,10 @@ from tinytensor.tensor.creation import device_name
 from tinytensor.tensor.distributions import exponential, uniform
 from tinytensor.tensor.formulas import both, div, is_at_most, is_less, is_unequal, mul
 from tinytensor.tensor.generator import Generator
-from tinytensor.tensor.nodes import broadcast, full, full_like, reshape, select, widen
+from tinytensor.tensor.nodes import broadcast, fold, full, full_like, reshape, select, widen
 from tinytensor.tensor.ordering import ascending_order
 from tinytensor.tensor.random import draw_bits
-from tinytensor.tensor.reduction import Reduction, check_float, fold
+from tinytensor.tensor.reduction import Reduction, check_float
 from tinytensor.tensor.searching import count_before
 from tinytensor.tensor.statistics import running
 

@@ -10,8 +10,8 @@ from tinytensor.errors import DTypeError, ShapeError, ValueOutOfRange
 from tinytensor.ops.uop import Number, UOp, cast
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.formulas import add, is_at_most, is_less, sub
-from tinytensor.tensor.gathering import checked, gather_at
-from tinytensor.tensor.nodes import full, reshape, select
+from tinytensor.tensor.gathering import checked
+from tinytensor.tensor.nodes import full, gather_at, reshape, select
 from tinytensor.tensor.operands import check_devices, result_dtype
 
 T = TypeVar("T", bound=TensorBase)

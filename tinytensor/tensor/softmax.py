@@ -13,8 +13,8 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.axes import Dims, Shape, check_axes, check_axis
 from tinytensor.tensor.formulas import add, exp, is_equal, log, magnitude
-from tinytensor.tensor.nodes import apply, broadcast, floating, full, reshape, select, widen
-from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float, fold
+from tinytensor.tensor.nodes import apply, broadcast, floating, fold, full, reshape, select, widen
+from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float
 
 
 def _over_axes(op: Op, x: UOp, folded: UOp) -> UOp:
@@ -79,11 +79,9 @@ class Softmax(Reduction):
         axes = check_axes("logsumexp", dim, self.ndim)
         x = floating(self.uop)
         wide = widen(at_least_1d(x))
-        extents = [wide.shape[axis] for axis in axes]
-        if 0 not in extents:
-            return self._folded(log_total(wide, axes), axes, keepdim, x.dtype)
-        kept = tuple([1 if axis in axes else n for axis, n in enumerate(wide.shape)])
-        return self._folded(full(x.dtype, -inf, kept), axes, keepdim, x.dtype)
+        is_empty = 0 in [wide.shape[axis] for axis in axes]
+        total = log(fold(Combine.ADD, wide, axes)) if is_empty else log_total(wide, axes)
+        return self._folded(total, axes, keepdim, x.dtype)
 
     def _shares(
         self, who: str, formula: Callable[[UOp, Shape], UOp], dim: int, dtype: DType | None

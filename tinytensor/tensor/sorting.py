@@ -12,12 +12,13 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
 from tinytensor.tensor.axes import check_axis
 from tinytensor.tensor.formulas import either, is_equal, is_unequal
-from tinytensor.tensor.gathering import gather_at
 from tinytensor.tensor.nodes import (
     apply,
     broadcast,
+    fold,
     full,
     full_like,
+    gather_at,
     iota,
     replace_axis,
     reshape,
@@ -26,7 +27,7 @@ from tinytensor.tensor.nodes import (
     take_part,
 )
 from tinytensor.tensor.ordering import ascending_order, comparable
-from tinytensor.tensor.reduction import Reduction, at_least_1d, fold
+from tinytensor.tensor.reduction import Reduction, at_least_1d
 from tinytensor.tensor.statistics import running
 
 T = TypeVar("T")

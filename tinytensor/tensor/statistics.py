@@ -7,24 +7,16 @@ from typing import Generic, NamedTuple, Self, TypeVar
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import ShapeError
+from tinytensor.grad import with_rules
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.uop import Number, UOp, cast
 from tinytensor.tensor import nodes, precise
 from tinytensor.tensor.axes import Dims, Shape, check_axes, check_axis
-from tinytensor.tensor.formulas import (
-    add,
-    greater,
-    is_at_most,
-    is_unequal,
-    lesser,
-    magnitude,
-    mul,
-)
-from tinytensor.tensor.nodes import full_like, select, widen
-from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float, fold, root_of_spread
+from tinytensor.tensor.formulas import FOLD_TWO, is_at_most, is_unequal, magnitude, mul
+from tinytensor.tensor.nodes import fold, full_like, select, widen
+from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float, root_of_spread
 
 T = TypeVar("T")
-FOLD_TWO = {Combine.ADD: add, Combine.MUL: mul, Combine.MAX: greater, Combine.MIN: lesser}
 BLOCK = 64  # a running fold reads so many elements for each of its own
 
 
@@ -47,7 +39,8 @@ def norm_of(x: UOp, p: float, axes: Shape) -> UOp:
     if math.isinf(p):
         return fold(Combine.MAX if p > 0 else Combine.MIN, size, axes)
     if p == 0:
-        return fold(Combine.ADD, cast(is_unequal(x, 0), x.dtype), axes)
+        counted = cast(is_unequal(x, 0), x.dtype)
+        return fold(Combine.ADD, with_rules(counted, [x], lambda g, *_: full_like(g, 0)), axes)
     if p == 1:
         return fold(Combine.ADD, size, axes)
     if p == 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tinytensor.tensor.assignment import Assignment
 from tinytensor.tensor.autograd import Autograd
 from tinytensor.tensor.blending import Blending
 from tinytensor.tensor.borders import Borders
@@ -9,13 +10,13 @@ from tinytensor.tensor.casting import Casting
 from tinytensor.tensor.creation import Creation
 from tinytensor.tensor.display import Display
 from tinytensor.tensor.gathering import Gathering
-from tinytensor.tensor.indexing import Indexing
 from tinytensor.tensor.inplace import Inplace
 from tinytensor.tensor.joining import Joining
 from tinytensor.tensor.logic import Logic
 from tinytensor.tensor.products import Products
 from tinytensor.tensor.random import Random
 from tinytensor.tensor.sampling import Sampling
+from tinytensor.tensor.scattering import Scattering
 from tinytensor.tensor.softmax import Softmax
 from tinytensor.tensor.sorting import Sorting
 from tinytensor.tensor.statistics import Statistics
@@ -29,8 +30,9 @@ class Tensor(
     Blending,
     Logic,
     Softmax,
-    Indexing,
+    Assignment,
     Gathering,
+    Scattering,
     Joining,
     Borders,
     Products,

@@ -17,6 +17,7 @@ from tinytensor.tensor.formulas import (
     both,
     div,
     exp,
+    is_at_most,
     is_equal,
     is_less,
     log,
@@ -52,19 +53,28 @@ def log_above_one(x: UOp) -> UOp:
 
 def hyperbolic_sine(x: UOp) -> UOp:
     """Return (e**x - e**-x) / 2, near 0 as Taylor's series; e**x is taken as a square."""
+
+    def slope(g: UOp, out: UOp, x: UOp) -> UOp:
+        return mul(g, hyperbolic_cosine(x))
+
     size = magnitude(x)
     is_near = is_less(size, 1)
     near = select(is_near, x, full_like(x, 0))
     series = mul(near, precise.polynomial(mul(near, near), SINH_TERMS))
     root = exp(mul(size, 0.5))
     far = sub(mul(mul(root, 0.5), root), div(full_like(x, 0.5), mul(root, root)))
-    return select(is_near, series, precise.with_sign(far, x))
+    return with_rules(select(is_near, series, precise.with_sign(far, x)), [x], slope)
 
 
 def hyperbolic_cosine(x: UOp) -> UOp:
     """Return (e**x + e**-x) / 2; e**x, which may overflow where this does not, is a square."""
+
+    def slope(g: UOp, out: UOp, x: UOp) -> UOp:
+        return mul(g, hyperbolic_sine(x))
+
     root = exp(mul(magnitude(x), 0.5))
-    return add(mul(mul(root, 0.5), root), div(full_like(x, 0.5), mul(root, root)))
+    value = add(mul(mul(root, 0.5), root), div(full_like(x, 0.5), mul(root, root)))
+    return with_rules(value, [x], slope)
 
 
 def tangent(x: UOp) -> UOp:
@@ -73,8 +83,14 @@ def tangent(x: UOp) -> UOp:
 
 
 def log_odds(x: UOp) -> UOp:
-    """Return log(x / (1 - x))."""
-    return log(div(x, sub(full_like(x, 1), x)))
+    """Return log(x / (1 - x)); outside 0 .. 1 the gradient is NaN too."""
+
+    def slope(g: UOp, out: UOp, x: UOp) -> UOp:
+        is_inside = both(is_at_most(full_like(x, 0), x), is_at_most(x, full_like(x, 1)))
+        spread = mul(x, sub(full_like(x, 1), x))
+        return select(is_inside, div(g, spread), full_like(x, math.nan))
+
+    return with_rules(log(div(x, sub(full_like(x, 1), x))), [x], slope)
 
 
 def leg(x: UOp) -> UOp:
@@ -175,25 +191,16 @@ class Transcendental(Elementwise):
 
     def sinh(self) -> Self:
         """Return the hyperbolic sine."""
-        return self._composite(
-            hyperbolic_sine,
-            lambda g, out, x: mul(g, hyperbolic_cosine(x)),
-        )
+        return self._composite(hyperbolic_sine)
 
     def cosh(self) -> Self:
         """Return the hyperbolic cosine."""
-        return self._composite(
-            hyperbolic_cosine,
-            lambda g, out, x: mul(g, hyperbolic_sine(x)),
-        )
+        return self._composite(hyperbolic_cosine)
 
     def logit(self, eps: float | None = None) -> Self:
         """Return log(x / (1 - x)), of x held between eps and 1 - eps if that is given."""
         x = self if eps is None else self.clamp(eps, 1 - eps)
-        return x._composite(
-            log_odds,
-            lambda g, out, x: div(g, mul(x, sub(full_like(x, 1), x))),
-        )
+        return x._composite(log_odds)
 
     def deg2rad(self) -> Self:
         """Return an angle in degrees as one in radians."""
