@@ -36,7 +36,7 @@ class Tour:
         x32 = Tensor.zeros(512, 512).realize()
         second = (x32 @ x32.T + 1.0).relu().uop
         self.kernel, other = (
-            schedule([root], CPU_AVX512, OPTIONS)[0].call.kernel for root in (self.root, second)
+            schedule([root], CPU_AVX512, OPTIONS)[0].kernel for root in (self.root, second)
         )
         self.lowered: Lowered = lower(self.kernel, CPU_AVX512)
         plans = [self.lowered.decisions, lower(other, CPU_AVX512).decisions]

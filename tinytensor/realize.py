@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import sys
 import weakref
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from tinytensor import report
 from tinytensor.config import config
-from tinytensor.dtype import DType
-from tinytensor.errors import CompileError, IndexOutOfRange, Site
+from tinytensor.dtype import DType, dtypes
+from tinytensor.errors import CompileError, DeviceError, IndexOutOfRange, Site
 from tinytensor.ops.attrs import CheckAttrs
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
@@ -24,7 +24,9 @@ from tinytensor.program_cache import make_program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
-from tinytensor.schedule.order import written_by
+from tinytensor.schedule.describe import describe
+from tinytensor.schedule.memory import assign_memory
+from tinytensor.schedule.order import nbytes_of, written_by
 from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import Target
@@ -39,11 +41,18 @@ MOST_UNREAD = 256
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A value to compute: its graph, where it lives, and the user's line that made it."""
+    """A value to compute: its graph, where it lives, and the user's line that made it.
+
+    With `is_dropped`, whoever asks holds the node once and will hold the result in its place. He
+    may name a leaf that he held before: when nobody else can read it, the result may be computed
+    in its memory.
+    """
 
     uop: UOp
     device: str
     site: Site | None = None
+    is_dropped: bool = False
+    replaces: UOp | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +65,34 @@ class Compiled:
 
 
 @dataclass(frozen=True, slots=True)
+class Address:
+    """Where a param lies: in the memory of a node, by its number in the walk, or in the arena."""
+
+    holder: int | None
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel of a schedule: its buffers and what dies with it, as places in the walk."""
+    """One kernel of a schedule, and where its params lie."""
 
     compiled: Compiled
-    nodes: tuple[int, ...]
-    releases: tuple[int, ...]
+    addresses: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The launches of a schedule, and the memory they need: all of it, before the first one runs.
+
+    Units: `arena_bytes`. `roots` and `replaced` are numbers in the walk: of the results, and of the
+    leaves whose memory some of them take.
+    """
+
+    launches: tuple[Launch, ...]
+    arena_bytes: int
+    roots: tuple[int, ...]
+    replaced: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +114,14 @@ class Graph:
 
 Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
 
-# Memory of BUFFER leaves, and the leaf that holds an expression's value while somebody keeps it.
+# Memory of BUFFER leaves, the lines that made them, memory that several leaves have, and the leaf
+# that holds an expression's value while somebody keeps it.
 _STORAGE: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
+_SITES: weakref.WeakKeyDictionary[UOp, Site] = weakref.WeakKeyDictionary()
+_SHARED: weakref.WeakSet[Buffer] = weakref.WeakSet()
 _COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
 _COMPILED: OrderedDict[tuple[UOp, str, bool], Compiled] = OrderedDict()
-_SCHEDULES: OrderedDict[tuple[Structure, str, Options], tuple[Launch, ...]] = OrderedDict()
+_SCHEDULES: OrderedDict[tuple[Structure, str, Options], Plan] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
 _LOCK = ForkSafeLock()
@@ -151,14 +185,15 @@ def storage_of(leaf: UOp) -> Buffer:
 def realize(roots: Sequence[Root]) -> list[UOp]:
     """Compute all values as one schedule per device; return BUFFER leaves of the same shapes.
 
-    An error leaves every value as it was.
+    An error leaves every value as it was: all memory is there before the first kernel runs.
     """
     with _LOCK:
+        unread = _unread_leaves(roots)
         graph = _resolve_copies([_contents_of(root.uop) for root in roots])
         leaves: dict[tuple[str, UOp], UOp] = {}
         for device in dict.fromkeys(root.device for root in roots):
             wanted = {
-                node: root.site
+                node: root if root.replaces in unread else replace(root, replaces=None)
                 for node, root in zip(graph.roots, roots, strict=True)
                 if root.device == device
             }
@@ -183,9 +218,9 @@ def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> l
     roots = [each for each in dict.fromkeys(graph.roots) if each.op is not Op.BUFFER]
     options = Options(config.fuse, config.verify, config.stress)
     kept: dict[UOp, None] = {}
-    for step in schedule(roots, _target_of(Device[device]), options):
-        if not inside.issuperset(written_by(step.call)):
-            kept.update(dict.fromkeys([each for each in step.call.nodes if each in inside]))
+    for call in schedule(roots, _target_of(Device[device]), options):
+        if not inside.issuperset(written_by(call)):
+            kept.update(dict.fromkeys([each for each in call.nodes if each in inside]))
     return list(kept)
 
 
@@ -201,6 +236,7 @@ def _with_shape(leaf: UOp, root: UOp) -> UOp:
         return leaf
     other = buffer(leaf.dtype, root.shape, leaf.attrs.device)
     _STORAGE[other] = _STORAGE[leaf]
+    _SHARED.add(_STORAGE[leaf])
     return other
 
 
@@ -216,7 +252,8 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
     for node in copies:
         source = _contents_of(substitute_all(node.operands, known)[0])
         device = _device_of(source) or node.attrs.device
-        leaf = _compute({source: None}, walk((source,)), Device[device])[source]
+        root = Root(source, device)
+        leaf = _compute({source: root}, walk((source,)), Device[device])[source]
         moved = leaf if device == node.attrs.device else _move(leaf, node.attrs.device)
         known[node] = _with_shape(moved, node)
     replaced = tuple([_contents_of(node) for node in substitute_all(tuple(roots), known)])
@@ -239,9 +276,42 @@ def _move(leaf: UOp, device: str) -> UOp:
     return from_host(to_host(leaf), leaf.dtype, device)
 
 
-def _compute(
-    wanted: dict[UOp, Site | None], nodes: Sequence[UOp], device: AnyDevice
+def _unread_leaves(roots: Sequence[Root]) -> set[UOp]:
+    """Return the leaves that roots replace and that nobody can read when the roots are dropped.
+
+    Whoever could holds such a leaf, or a node above it; and then some node of this graph has more
+    references than its users here, the Roots, and the holders of dropped roots account for. What
+    every node has, for this very count, is seen on a node that nobody uses.
+    """
+    if all(root.replaces is None for root in roots):
+        return set()
+    nodes = [*walk([root.uop for root in roots]), buffer(dtypes.bool, (), "")]
+    expected = Counter([id(each) for node in nodes for each in node.operands])
+    for root in roots:
+        expected.update([id(root.uop), id(root.uop), id(root.replaces)])
+    counts = [sys.getrefcount(node) - expected[id(node)] for node in nodes]
+    held = [node for node, count in zip(nodes, counts, strict=True) if count > counts[-1]]
+    lasting = set(walk([*held, *[root.uop for root in roots if not root.is_dropped]]))
+    named = [root.replaces for root in roots if root.is_dropped and root.replaces is not None]
+    return {leaf for leaf in named if leaf not in lasting and _STORAGE[leaf] not in _SHARED}
+
+
+def _replaceable(
+    wanted: dict[UOp, Root], order: Sequence[UOp], device: AnyDevice
 ) -> dict[UOp, UOp]:
+    """Return the leaves on a device that have the size of the root that replaces them."""
+    pairs = [(node, root.replaces) for node, root in wanted.items()]
+    found = {node: leaf for node, leaf in pairs if leaf is not None and node.op is not Op.BUFFER}
+    inside = set(order) if found else set()
+    return {
+        node: leaf
+        for node, leaf in found.items()
+        if leaf in inside and leaf.attrs.device == device.name
+        if nbytes_of(leaf) == nbytes_of(node)
+    }
+
+
+def _compute(wanted: dict[UOp, Root], nodes: Sequence[UOp], device: AnyDevice) -> dict[UOp, UOp]:
     """Run the kernels that give some nodes on a device; return each node's leaf.
 
     `nodes` is the walk of a graph that holds them, and perhaps what other devices compute.
@@ -249,19 +319,23 @@ def _compute(
     roots = [node for node in wanted if node.op is not Op.BUFFER]
     leaves = {node: node for node in wanted if node.op is Op.BUFFER}
     order = nodes if len(roots) == len(wanted) else walk(roots)
-    probes = _probes_below(roots, order, list(wanted.values()))
+    sites = [root.site for root in wanted.values()]
+    probes = _probes_below(roots, order, sites)
     if probes:
         roots = list(dict.fromkeys([*roots, *[each.node for each in probes]]))
         order = walk(roots)
+    replaceable = _replaceable(wanted, order, device)
     try:
-        launches = _launches_for(order, roots, device)
+        plan = _plan_for(order, roots, replaceable, device)
     except CompileError as error:
-        raise CompileError(_with_line(str(error), list(wanted.values()))) from error
-    memory = _allocate(roots, device)
-    _run(launches, order, memory, device)
-    for node in roots:
+        raise CompileError(_with_line(str(error), sites)) from error
+    memory = _run(plan, order, device)
+    for number, node in zip(plan.roots, roots, strict=True):
         leaf = buffer(node.dtype, node.shape, device.name)
-        _STORAGE[leaf] = memory[node]
+        _STORAGE[leaf] = memory[number]
+        site = wanted[node].site if node in wanted else None
+        if site is not None:
+            _SITES[leaf] = site
         leaves[node] = leaf
     _UNREAD.extend([replace(each, node=leaves[each.node]) for each in probes])
     return leaves
@@ -281,22 +355,24 @@ def _probes_below(
     return [Probe(node, attrs, site) for node, attrs in found if node is not None]
 
 
-def _launches_for(
-    order: Sequence[UOp], roots: Sequence[UOp], device: AnyDevice
-) -> tuple[Launch, ...]:
+def _plan_for(
+    order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: AnyDevice
+) -> Plan:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
     options = Options(config.fuse, config.verify, config.stress)
-    key = (_structure_of(order, roots), device.name, options)
+    key = (_structure_of(order, roots, replaceable), device.name, options)
     known = _SCHEDULES.get(key)
     if known is None or report.wants_schedule():
-        known = _SCHEDULES[key] = _schedule(order, roots, device, options)
+        known = _SCHEDULES[key] = _schedule(order, roots, replaceable, device, options)
         if len(_SCHEDULES) > MOST_SCHEDULES:
             _SCHEDULES.popitem(last=False)
     _SCHEDULES.move_to_end(key)
     return known
 
 
-def _structure_of(order: Sequence[UOp], roots: Sequence[UOp]) -> Structure:
+def _structure_of(
+    order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp]
+) -> Structure:
     """Describe a graph up to which buffers its leaves are; equal buffers stay equal.
 
     Nor does it matter to a schedule where gradients end.
@@ -311,32 +387,40 @@ def _structure_of(order: Sequence[UOp], roots: Sequence[UOp]) -> Structure:
         )
         for node in order
     ]
-    return (*described, *[numbers[root] for root in roots])
+    pairs = [(numbers[root], numbers.get(leaf)) for root, leaf in replaceable.items()]
+    return (*described, *[numbers[root] for root in roots], *pairs)
 
 
 def _schedule(
-    order: Sequence[UOp], roots: Sequence[UOp], device: AnyDevice, options: Options
-) -> tuple[Launch, ...]:
-    steps = schedule(roots, _target_of(device), options) if roots else []
-    kernels = [step.call.kernel for step in steps]
+    order: Sequence[UOp],
+    roots: Sequence[UOp],
+    replaceable: dict[UOp, UOp],
+    device: AnyDevice,
+    options: Options,
+) -> Plan:
+    calls = schedule(roots, _target_of(device), options) if roots else []
+    assigned = assign_memory(calls, roots, replaceable)
+    kernels = [step.kernel for step in assigned.steps]
     ready_before = [_key_of(kernel, device) in _COMPILED for kernel in kernels]
     compiled = _compile(kernels, device)
-    if steps and report.wants_schedule():
+    if kernels and report.wants_schedule():
         plans = [each.lowered.decisions if each.lowered else () for each in compiled]
         planned = zip(kernels, plans, ready_before, strict=True)
         report.show_schedule(roots, [report.Planned(*each) for each in planned])
         for each in compiled:
             _show_code(each, device)
-    numbers = {node: number for number, node in enumerate(order)}
-    return tuple(
-        [
-            Launch(
-                each,
-                tuple([numbers[node] for node in step.call.nodes]),
-                tuple([numbers[node] for node in step.releases]),
-            )
-            for each, step in zip(compiled, steps, strict=True)
-        ]
+    numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}
+    addresses = [
+        tuple(
+            [Address(numbers.get(each.holder), each.offset, each.nbytes) for each in step.locations]
+        )
+        for step in assigned.steps
+    ]
+    return Plan(
+        launches=tuple([Launch(*each) for each in zip(compiled, addresses, strict=True)]),
+        arena_bytes=assigned.arena_bytes,
+        roots=tuple([numbers[root] for root in roots]),
+        replaced={numbers[root]: numbers[leaf] for root, leaf in assigned.replaced.items()},
     )
 
 
@@ -352,31 +436,74 @@ def _with_line(sentence: str, sites: Sequence[Site | None]) -> str:
     return f"{sentence}\nwhile computing the value made at {lines[0]}" if lines else sentence
 
 
-def _allocate(nodes: Iterable[UOp], device: AnyDevice) -> dict[UOp, Buffer]:
-    return {node: device.allocate(math.prod(node.shape) * node.dtype.itemsize) for node in nodes}
+def _run(plan: Plan, order: Sequence[UOp], device: AnyDevice) -> dict[int | None, Buffer]:
+    """Launch the kernels of a plan, all of whose memory is there; return that of its results."""
+    held = _take_memory(plan, order, device)
+    for leaf in plan.replaced.values():
+        del _STORAGE[order[leaf]]
+    for launch in plan.launches:
+        _launch(
+            launch.compiled, [_buffer_at(held, each, order) for each in launch.addresses], device
+        )
+    return held
 
 
-def _run(
-    launches: Sequence[Launch],
-    order: Sequence[UOp],
-    memory: dict[UOp, Buffer],
-    device: AnyDevice,
-) -> None:
-    """Launch each kernel; an intermediate's memory goes back as soon as nobody reads it."""
-    for launch in launches:
-        nodes = [order[number] for number in launch.nodes]
-        fresh = [node for node in nodes if node.op is not Op.BUFFER and node not in memory]
-        memory.update(_allocate(fresh, device))
-        buffers = [_STORAGE[node] if node.op is Op.BUFFER else memory[node] for node in nodes]
-        if config.debug:
-            start = device.event_record()
-            device.run(launch.compiled.work, buffers)
-            time_us = device.elapsed_us(start, device.event_record())
-            report.print_launch(launch.compiled.kernel, device.name, time_us)
-        else:
-            device.run(launch.compiled.work, buffers)
-        for number in launch.releases:
-            del memory[order[number]]
+def _take_memory(plan: Plan, order: Sequence[UOp], device: AnyDevice) -> dict[int | None, Buffer]:
+    """Allocate results and the arena, by number in the walk; a replaced leaf gives its memory.
+
+    Raises: DeviceError when there is too little; then nothing has changed.
+    """
+    held: dict[int | None, Buffer] = {}
+    purpose = "the scratch memory of kernels"
+    try:
+        device.reserve_workspace([launch.compiled.work for launch in plan.launches])
+        purpose = "the values between"
+        if plan.arena_bytes:
+            held[None] = device.allocate(plan.arena_bytes)
+        for number in plan.roots:
+            purpose = describe(order[number])
+            leaf = plan.replaced.get(number)
+            if leaf is None:
+                held[number] = device.allocate(nbytes_of(order[number]))
+            else:  # kernels read the leaf before they write the result
+                held[number] = held[leaf] = _STORAGE[order[leaf]]
+    except DeviceError as error:
+        held.clear()  # else the traceback keeps what was allocated
+        raise DeviceError(f"{error}\nasked for {purpose}\n{_largest_on(device)}") from error
+    return held
+
+
+def _largest_on(device: AnyDevice) -> str:
+    leaves = [leaf for leaf in _STORAGE if leaf.attrs.device == device.name]
+    return report.largest({leaf: _SITES.get(leaf) for leaf in leaves})
+
+
+def _buffer_at(held: dict[int | None, Buffer], address: Address, order: Sequence[UOp]) -> Buffer:
+    whole = held.get(address.holder)
+    if whole is None:
+        assert address.holder is not None, "memory: the arena is there when a kernel uses it"
+        return _STORAGE[order[address.holder]]
+    return whole.part(address.offset, address.nbytes)
+
+
+def _launch(compiled: Compiled, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+    if config.stress:
+        _poison(compiled.kernel, buffers, device)
+    if not config.debug:
+        device.run(compiled.work, buffers)
+        return
+    start = device.event_record()
+    device.run(compiled.work, buffers)
+    time_us = device.elapsed_us(start, device.event_record())
+    report.print_launch(compiled.kernel, device.name, time_us)
+
+
+def _poison(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+    """Fill what a kernel writes and does not read: so that a read of what is there gives NaN."""
+    read = {node.operands[0].attrs.number for node in walk([kernel.sink]) if node.op is Op.LOAD}
+    for number, param in enumerate(kernel.params):
+        if param.written and number not in read:
+            device.poison(buffers[number])
 
 
 def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinytensor.config import config
+from tinytensor.errors import Site
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
@@ -18,6 +19,8 @@ from tinytensor.ops.uop import UOp, walk
 
 if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
+
+MOST_LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,17 @@ def print_code(lowered: Lowered, machine_code: str) -> None:
         _print(f"--- SOURCE {name}\n{lowered.program.source}")
     if config.debug >= 6:
         _print(f"--- MACHINE CODE {name}\n{machine_code}")
+
+
+def largest(values: Mapping[UOp, Site | None]) -> str:
+    """List the leaves that hold the most memory, each with the line that made it if one did."""
+    by_size = sorted(values, key=lambda leaf: -math.prod(leaf.shape) * leaf.dtype.itemsize)
+    lines = ["the largest live tensors:"]
+    for leaf in by_size[:MOST_LISTED]:
+        nbytes, site = math.prod(leaf.shape) * leaf.dtype.itemsize, values[leaf]
+        made = f", made at {site.describe()}" if site is not None else ""
+        lines.append(f"  {nbytes} bytes: {leaf.dtype.name} {leaf.shape}{made}")
+    return "\n".join(lines)
 
 
 def _print(text: str) -> None:

@@ -30,9 +30,9 @@ INTERPRETED = [case for case in CASES if case.small is not None]
 
 
 def lowered(outputs, target):
-    """The steps that compute some tensors, each with its kernel's program."""
-    steps = schedule([each.uop for each in outputs], target, Options(3, True, False))
-    return [(step.call, lower(step.call.kernel, target)) for step in steps]
+    """The kernels that compute some tensors, each with its program."""
+    calls = schedule([each.uop for each in outputs], target, Options(3, True, False))
+    return [(call, lower(call.kernel, target)) for call in calls]
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,11 @@ def test_each_case_has_a_name_of_its_own():
 
 def test_the_corpus_is_small():
     programs = [[each.uop for each in case.outputs(case.sizes)] for case in CASES]
-    steps = [
-        step for roots in programs for step in schedule(roots, SM90A, Options(3, False, False))
+    calls = [
+        call for roots in programs for call in schedule(roots, SM90A, Options(3, False, False))
     ]
 
-    distinct = {step.call.kernel.sink for step in steps}
+    distinct = {call.kernel.sink for call in calls}
 
     assert 100 < len(distinct) <= MOST_KERNELS
 

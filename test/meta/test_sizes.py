@@ -14,7 +14,7 @@ FUNCTION_LINES = 40
 DEPTH = 4
 # docs/decisions/code-budget.md says why these four are counted as they are.
 BUDGETS = {
-    "compiler and runtime": 8245,
+    "compiler and runtime": 8500,
     "CUDA target": 5000,
     "checking machinery": 2500,
     "Tensor, gradients, nn and interop": 10000,

@@ -14,8 +14,8 @@ from tinytensor.target import CPU_AVX512
 def kernels_of(*tensors, fuse=None):
     """The kernels that would compute some tensors together, in order; nothing runs."""
     options = Options(config.fuse if fuse is None else fuse, verify=True, stress=False)
-    steps = schedule([each.uop for each in tensors], CPU_AVX512, options)
-    return [step.call.kernel for step in steps]
+    calls = schedule([each.uop for each in tensors], CPU_AVX512, options)
+    return [call.kernel for call in calls]
 
 
 def decisions_of(*tensors, kind=None, fuse=None):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tinytensor.runtime.device import AnyDevice
 
 ALIGNMENT_BYTES = 64
+LARGEST_COARSE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,16 @@ class MemorySource(Protocol):
 def block_size(nbytes: int) -> int:
     """Round a size up to its size class: a multiple of 64 bytes with four significant bits.
 
-    At most an eighth is added (or 63 bytes), so that nearby sizes share blocks.
+    At most an eighth is added (or 63 bytes), so that nearby sizes share blocks; above 2 MiB it is
+    a thirty-second, since there memory weighs more than what sharing spares.
 
-    >>> block_size(0), block_size(65), block_size(1025)
-    (64, 128, 1152)
+    >>> block_size(0), block_size(65), block_size(1025), block_size((2 << 20) + 1)
+    (64, 128, 1152, 2162688)
     """
     if nbytes <= ALIGNMENT_BYTES:
         return ALIGNMENT_BYTES
-    shift = max((nbytes - 1).bit_length() - 4, 6)
+    significant = 4 if nbytes <= LARGEST_COARSE_BYTES else 6
+    shift = max((nbytes - 1).bit_length() - significant, 6)
     return ((nbytes - 1 >> shift) + 1) << shift
 
 
@@ -79,8 +82,23 @@ class Buffer:
         allocator.allocated_bytes -= block_bytes
         allocator.free_blocks[block_bytes].append(self.address)
 
+    def part(self, offset: int, nbytes: int) -> Buffer:
+        """Return some of its bytes as a buffer, which must not outlive it."""
+        if nbytes == self.nbytes:
+            return self
+        return BufferPart(self.device, nbytes, self.address + offset, 0)
+
     def __repr__(self) -> str:
         return f"Buffer({self.device.name}, {self.nbytes} bytes at {self.address:#x})"
+
+
+class BufferPart(Buffer):
+    """Some bytes of a buffer."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        """Leave the memory to the buffer it is part of."""
 
 
 class CachingAllocator:
@@ -126,6 +144,10 @@ class CachingAllocator:
     def memory(self) -> MemoryUse:
         """Tell the bytes allocated, reserved, and allocated at the peak."""
         return MemoryUse(self.allocated_bytes, self.source.reserved_bytes, self.peak_bytes)
+
+    def reset_peak(self) -> None:
+        """Forget the peak: it starts again from what is allocated now."""
+        self.peak_bytes = self.allocated_bytes
 
     def _reserve(self, nbytes: int, block_bytes: int) -> int:
         self.free_blocks.setdefault(block_bytes, [])

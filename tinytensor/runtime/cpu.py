@@ -80,6 +80,10 @@ class CpuDevice(HostDevice[Executable]):
             addresses.append(self.workspace(work.workspace_bytes))
         work.function(*addresses)
 
+    def reserve_workspace(self, works: Sequence[Executable]) -> None:
+        """Make this thread's scratch memory large enough for some executables."""
+        self.workspace(max([work.workspace_bytes for work in works], default=0))
+
     def disassemble(self, work: Executable) -> str:
         """Give an executable's machine code, by the system's objdump."""
         subprocess = lazy_import("subprocess", None, "cpu")

@@ -52,13 +52,28 @@ class DeviceBase(ABC, Generic[Work]):
         Raises: DeviceError when the memory does not suffice.
         """
         buffer = self.allocator.allocate(nbytes)
-        if config.stress and nbytes:
-            self.copy_in(buffer, np.full(nbytes, POISON, np.uint8))
+        if config.stress:
+            self.poison(buffer)
         return buffer
+
+    def poison(self, buffer: Buffer) -> None:
+        """Fill a buffer so that every float in it is NaN."""
+        if buffer.nbytes:
+            self.copy_in(buffer, np.full(buffer.nbytes, POISON, np.uint8))
+
+    def reserve_workspace(self, works: Sequence[Work]) -> None:
+        """Make the scratch memory large enough for some work; a device may need none.
+
+        Raises: DeviceError when the memory does not suffice.
+        """
 
     def memory(self) -> MemoryUse:
         """Tell the bytes allocated, reserved, and allocated at the peak."""
         return self.allocator.memory()
+
+    def reset_peak(self) -> None:
+        """Forget the peak: it starts again from what is allocated now."""
+        self.allocator.reset_peak()
 
     def see_host_bytes(self, buffer: Buffer, host: HostBytes) -> npt.NDArray[np.uint8]:
         """See host memory as an array of as many bytes as a buffer has.

@@ -1,61 +1,82 @@
-"""Orders kernels so that each runs after those whose results it reads, and says what dies when."""
+"""Orders kernels: each after those whose results it reads, and so that little lies in memory."""
 
 from __future__ import annotations
 
+import heapq
+import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
 
 from tinytensor.ops.uop import UOp
 from tinytensor.schedule.kernels import KernelCall
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One kernel of a schedule; `releases` are the intermediates nobody reads after it."""
+def order_kernels(
+    calls: Sequence[KernelCall], roots: AbstractSet[UOp], shuffle: random.Random | None
+) -> list[KernelCall]:
+    """Return the calls in an order that respects who reads what; `roots` stay to the end.
 
-    call: KernelCall
-    releases: tuple[UOp, ...]
-
-
-def order_kernels(calls: Sequence[KernelCall], shuffle: random.Random | None) -> list[KernelCall]:
-    """Return the calls in an order that respects who reads what.
-
-    Ready kernels run in the order they come in, or in a random one (TT_STRESS=1): a result never
-    depends on it, because no kernel writes what another one has yet to read.
+    Of the kernels that are ready, one that frees at least the bytes it makes runs at once. When
+    there is none, the one farthest from the end runs: so what only the end needs is made late, also
+    what is computed a second time to spare memory. A result never depends on the order, which is
+    random under TT_STRESS=1: no kernel writes what another one has yet to read.
     """
-    writer = {node: call for call in calls for node in written_by(call)}
-    waits = {id(call): _writers_before(call, writer) for call in calls}
-    readers: dict[int, list[KernelCall]] = {}
-    for call in calls:
-        for before in waits[id(call)].values():
-            readers.setdefault(id(before), []).append(call)
-    ready = [call for call in calls if not waits[id(call)]]
-    done: list[KernelCall] = []
-    while ready:
-        call = ready.pop(shuffle.randrange(len(ready)) if shuffle else 0)
-        done.append(call)
-        for reader in readers.get(id(call), ()):
-            del waits[id(reader)][id(call)]
-            if not waits[id(reader)]:
-                ready.append(reader)
+    writer = {node: number for number, call in enumerate(calls) for node in written_by(call)}
+    reads = [
+        [node for node in call.nodes if writer.get(node, number) != number]
+        for number, call in enumerate(calls)
+    ]
+    made = [sum(map(nbytes_of, written_by(call))) for call in calls]
+    waits = [{writer[node] for node in nodes} for nodes in reads]
+    unread: dict[UOp, set[int]] = {node: set() for node in writer}
+    followers: list[list[int]] = [[] for _ in calls]
+    for number, nodes in enumerate(reads):
+        for node in nodes:
+            unread[node].add(number)
+        for before in waits[number]:
+            followers[before].append(number)
+    heights = _ways_to_the_end(waits, followers)
+
+    def rank(number: int) -> tuple[float, int, int]:
+        if shuffle:
+            return (shuffle.random(), 0, 0)
+        freed = [node for node in reads[number] if len(unread[node]) == 1 and node not in roots]
+        is_costly = made[number] > sum(map(nbytes_of, freed))
+        return (is_costly, -heights[number] if is_costly else made[number], number)
+
+    queue = [(rank(number), number) for number, before in enumerate(waits) if not before]
+    heapq.heapify(queue)
+    done: dict[int, None] = {}
+    while queue:
+        _, number = heapq.heappop(queue)
+        if number in done:  # it was queued again when it began to free more
+            continue
+        done[number] = None
+        for node in reads[number]:
+            unread[node].remove(number)
+        ready = {each for node in reads[number] if len(unread[node]) == 1 for each in unread[node]}
+        for each in followers[number]:
+            waits[each].remove(number)
+            ready.add(each)
+        for each in sorted(each for each in ready if not waits[each]):
+            heapq.heappush(queue, (rank(each), each))
     assert len(done) == len(calls), "order: kernels wait for one another in a circle"
-    return done
+    return [calls[number] for number in done]
 
 
-def with_lifetimes(calls: Sequence[KernelCall], kept: frozenset[UOp]) -> list[Step]:
-    """Attach to each kernel the intermediates that die with it; `kept` nodes never do.
-
-    Their memory goes back to the allocator at once, so a later kernel's output of that size takes
-    it over.
-    """
-    made = {node for call in calls for node in written_by(call)} - kept
-    steps: list[Step] = []
-    for call in reversed(calls):
-        dying = tuple([node for node in dict.fromkeys(call.nodes) if node in made])
-        made.difference_update(dying)
-        steps.append(Step(call, dying))
-    return steps[::-1]
+def _ways_to_the_end(waits: Sequence[set[int]], followers: Sequence[list[int]]) -> list[int]:
+    """Return the most kernels that follow each one on a way to the end."""
+    heights = [0] * len(waits)
+    left = [len(each) for each in followers]
+    ended = [number for number, count in enumerate(left) if not count]
+    for number in ended:
+        for before in waits[number]:
+            heights[before] = max(heights[before], heights[number] + 1)
+            left[before] -= 1
+            if not left[before]:
+                ended.append(before)
+    return heights
 
 
 def written_by(call: KernelCall) -> list[UOp]:
@@ -64,6 +85,6 @@ def written_by(call: KernelCall) -> list[UOp]:
     return [node for node, param in pairs if param.written]
 
 
-def _writers_before(call: KernelCall, writer: dict[UOp, KernelCall]) -> dict[int, KernelCall]:
-    found = [writer[node] for node in call.nodes if node in writer]
-    return {id(each): each for each in found if each is not call}
+def nbytes_of(node: UOp) -> int:
+    """Return the size of a node's value in memory."""
+    return math.prod(node.shape) * node.dtype.itemsize

@@ -13,12 +13,13 @@ from tinytensor.ops.uop import UOp, walk
 from tinytensor.ops.verify import verify_indexed, verify_tensor
 from tinytensor.schedule.check import check_contraction
 from tinytensor.schedule.contraction import recognize
-from tinytensor.schedule.kernels import Numbering, build_kernel
+from tinytensor.schedule.kernels import KernelCall, Numbering, build_kernel
 from tinytensor.schedule.landmarks import find_landmarks, nodes_down_to_product
 from tinytensor.schedule.lower_views import Lowering, Point, ranges_over
 from tinytensor.schedule.materialize import materialize
-from tinytensor.schedule.order import Step, order_kernels, with_lifetimes
+from tinytensor.schedule.order import order_kernels
 from tinytensor.schedule.rows import join_rows
+from tinytensor.schedule.sparing import spare_outputs
 from tinytensor.target import Target
 
 ROW_KERNELS = 2  # the level of TT_FUSE from which reductions over the same rows share a kernel
@@ -33,11 +34,11 @@ class Options:
     stress: bool
 
 
-def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Step]:
+def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[KernelCall]:
     """Return the kernels that compute the roots, in order.
 
     Takes:  TENSOR form; roots are distinct nodes that are no BUFFER, without COPY below them.
-    Gives:  steps whose kernels store every root; leaves are BUFFER nodes.
+    Gives:  kernels that store every root; leaves are BUFFER nodes.
     Cost:   linear in the graph, plus, per reduction, the work between it and the nearest landmarks
             below.
     """
@@ -47,6 +48,7 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ste
     sums = classify_sums(order, options.verify)
     contractions = {node: each for node, each in sums.items() if isinstance(each, Contraction)}
     regions = materialize(order, roots, contractions, options.fuse, target)
+    regions = spare_outputs(regions, order, set(roots))
     if options.fuse >= ROW_KERNELS:
         regions = join_rows(regions, order, contractions, frozenset(roots), target)
     written = [node for outputs in regions.values() for node in outputs]
@@ -59,8 +61,7 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ste
     if options.verify:
         for call in calls:
             verify_indexed(call.kernel)
-    shuffle = random.Random(0) if options.stress else None
-    return with_lifetimes(order_kernels(calls, shuffle), frozenset(roots))
+    return order_kernels(calls, set(roots), random.Random(0) if options.stress else None)
 
 
 def classify_sums(order: Sequence[UOp], verify: bool) -> dict[UOp, Contraction | Decision]:

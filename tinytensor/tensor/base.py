@@ -47,24 +47,28 @@ class Cell:
 
     A write replaces the expression, so whoever sees the cell reads the written value from then
     on, and what was built before keeps the one it has read. `parts` are what views see of it;
-    `lifted` are the cuts that gradients pass since a value with a gradient was written there.
+    `lifted` are the cuts that gradients pass since a value with a gradient was written there;
+    `replaced` is the leaf of the last computed value, while somebody holds it.
     """
 
-    __slots__ = ("leaf", "lifted", "parts", "uop")
+    __slots__ = ("leaf", "lifted", "parts", "replaced", "uop")
 
     def __init__(self, uop: UOp) -> None:
         self.uop = uop
         self.leaf = uop if uop.op is Op.BUFFER else None
         self.lifted: frozenset[int] = frozenset()
         self.parts: set[weakref.ref[Part]] = NO_PARTS
+        self.replaced: weakref.ref[UOp] | None = None
 
     def write(self, uop: UOp) -> None:
         """Replace the value, which no view has seen yet."""
+        if self.leaf is not None:
+            self.replaced = weakref.ref(self.leaf)
         self.uop = uop
         self.leaf = uop if uop.op is Op.BUFFER else None
         for part in self._living_parts():
             part.is_current = False
-            part.uop, part.leaf = uop, None  # holds nothing of the value before
+            part.uop, part.leaf = part.expression, None  # holds no value any more
         self.parts = NO_PARTS
 
     def keep(self, leaf: UOp) -> None:
@@ -76,6 +80,12 @@ class Cell:
         for part in self._living_parts():
             if part.leaf is None and not requires_gradient(part.uop):
                 part.uop = self.read(part.expression)
+
+    def root(self, device: str, site: Site | None) -> Root:
+        """Return what is to be computed, and in whose memory it may be."""
+        is_dropped = not requires_gradient(self.uop)
+        replaced = self.replaced() if is_dropped and self.replaced is not None else None
+        return Root(self.uop, device, site, is_dropped, replaced)
 
     def read(self, expression: UOp) -> UOp:
         """Return what a view sees: of the computed value, where no gradient needs its graph."""
@@ -296,7 +306,7 @@ class TensorBase:
         tensors: list[TensorBase] = [self, *others]
         cells = {each._own_cell(): each for each in tensors}
         pending = {cell: each for cell, each in cells.items() if cell.leaf is None}
-        roots = [Root(cell.uop, each.device, each.site) for cell, each in pending.items()]
+        roots = [cell.root(each.device, each.site) for cell, each in pending.items()]
         for cell, leaf in zip(pending, realize(roots), strict=True):
             cell.keep(leaf)
         return self

@@ -114,6 +114,10 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         if host.size:
             self._copy("cuMemcpyDtoHAsync", host.ctypes.data, buffer.address, buffer.nbytes)
 
+    def reserve_workspace(self, works: Sequence[CudaExecutable]) -> None:
+        """Make the scratch memory large enough for some executables."""
+        self._workspace_address(max([work.workspace_bytes for work in works], default=0))
+
     def disassemble(self, work: CudaExecutable) -> str:
         """Give an executable's machine code, by the toolkit's nvdisasm."""
         tool = find_program("nvdisasm", [os.path.join(TOOLKIT, "bin")])

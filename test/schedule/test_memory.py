@@ -1,0 +1,232 @@
+"""Values lie where no other one lies at the time; outputs take over what dies, and only that."""
+
+import itertools
+import random
+from collections import OrderedDict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tinytensor import Tensor, config, dtypes
+from tinytensor.ops.attrs import ParamAttrs
+from tinytensor.ops.interpret_indexed import run_kernel
+from tinytensor.ops.kernel import Kernel, Param
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, buffer, make_range
+from tinytensor.schedule.kernels import KernelCall
+from tinytensor.schedule.lower_views import ZERO
+from tinytensor.schedule.memory import assign_memory
+from tinytensor.schedule.order import nbytes_of
+from tinytensor.schedule.schedule import Options, schedule
+from tinytensor.schedule.take_over import may_take, merge_params
+from tinytensor.target import CPU_AVX512
+
+OPTIONS = Options(3, True, False)
+
+
+def value(elements):
+    return buffer(dtypes.float32, (elements,), "CPU")
+
+
+def call(writes, reads):
+    """A kernel that writes and reads some nodes, and cannot run in any operand's memory."""
+    params = [Param(each.dtype, each.shape[0], each in writes) for each in (*writes, *reads)]
+    return KernelCall(Kernel("k", ZERO, (), tuple(params), None, dtypes.int32), (*writes, *reads))
+
+
+def random_calls(random, count):
+    """Kernels that read some of what was made before; what nobody reads is asked for."""
+    made = [value(8)]
+    calls = []
+    for _ in range(count):
+        reads = random.sample(made, min(len(made), random.randint(1, 3)))
+        writes = [value(random.choice([2, 16, 17, 64, 100])) for _ in range(random.randint(1, 2))]
+        calls.append(call(writes, reads))
+        made += writes
+    read = {node for each in calls for node in each.nodes[-3:]}
+    return calls, [node for node in made[1:] if node not in read] or [made[-1]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 40])
+def test_values_that_lie_in_memory_together_do_not_overlap(count, seed):
+    for round_seed in range(20):
+        calls, roots = random_calls(random.Random(seed + round_seed), count)
+
+        assigned = assign_memory(calls, roots, {})
+
+        assert overlaps(calls, roots, assigned) == []
+
+
+def overlaps(calls, roots, assigned):
+    """Pairs of values that are alive at one step and share a byte, or leave their holder."""
+    places = {}
+    for each, step in zip(calls, assigned.steps, strict=True):
+        places.update(zip(each.nodes, step.locations, strict=True))
+    made = {node for each in calls for node in each.nodes if node in places}
+    first, last = {}, {}
+    for number, each in enumerate(calls):
+        for node in each.nodes:
+            first.setdefault(node, number)
+            last[node] = number
+    last.update(dict.fromkeys(roots, len(calls)))
+    found = []
+    for x, y in itertools.combinations(made, 2):
+        together = first[x] <= last[y] and first[y] <= last[x]
+        a, b = places[x], places[y]
+        apart = a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
+        if together and a.holder is b.holder and not apart:
+            found.append((x, y))
+    for node in made:
+        holder = places[node].holder
+        room = assigned.arena_bytes if holder is None else -(-nbytes_of(holder) // 64) * 64
+        if places[node].offset + places[node].nbytes > room:
+            found.append((node,))
+    return found
+
+
+def test_a_chain_needs_the_room_of_two_values():
+    nodes = [value(64) for _ in range(9)]
+    calls = [call([y], [x]) for x, y in itertools.pairwise(nodes)]
+
+    assigned = assign_memory(calls, [nodes[-1]], {})
+
+    assert assigned.arena_bytes == 64 * 4  # the other one lies in the result's own buffer
+
+
+def test_what_is_asked_for_keeps_its_buffer_while_others_still_run():
+    x, y, z, w, v = (value(64) for _ in range(5))
+    calls = [call([y], [x]), call([z], [y]), call([w], [z]), call([v], [w])]
+
+    assigned = assign_memory(calls, [y, v], {})
+
+    assert [step.locations[0].holder for step in assigned.steps] == [y, v, None, v]
+
+
+# Taking over.
+def kernels_of(*tensors, options=OPTIONS):
+    return schedule([each.uop for each in tensors], CPU_AVX512, options)
+
+
+def leaf(*shape):
+    return Tensor(np.ones(shape, np.float32))
+
+
+def takers(each):
+    """The operands that the first output may take, by their place among the operands."""
+    outputs = sum(param.written for param in each.kernel.params)
+    operands = range(outputs, len(each.kernel.params))
+    return [number - outputs for number in operands if may_take(each.kernel, 0, number)]
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda x, y: x + y, [0, 1]),
+        (lambda x, y: x + y * x, [0, 1]),
+        (lambda x, y: x + y.T, [0]),
+        (lambda x, y: x.flip(0) + y, [1]),
+        (lambda x, y: x + x.T + y, [1]),
+        (lambda x, y: x + y[:1], [0]),
+        (lambda x, y: x.sum(0) + y[0], []),
+        (lambda x, y: x @ y, []),
+        (lambda x, y: (x + y).sum(), []),
+        (lambda x, y: x > y, []),
+        (lambda x, y: (x.reshape(-1) + y.reshape(-1)).reshape(2, 32), [0, 1]),
+        (lambda x, y: x.T + y.T, []),
+    ],
+)
+def test_an_operand_is_taken_only_when_each_element_is_read_where_it_is_written(make, expected):
+    x, y = leaf(8, 8), leaf(8, 8)
+    (each,) = kernels_of(make(x, y))
+
+    found = takers(each)
+
+    assert found == expected
+
+
+def test_a_later_store_may_not_need_what_an_earlier_one_overwrites():
+    place = make_range(0, 8)
+    first, second, operand = (
+        UOp(Op.PARAM, dtypes.float32, (), ParamAttrs(number, 8)) for number in range(3)
+    )
+    load = UOp(Op.LOAD, dtypes.float32, (operand, place))
+    stores = [UOp(Op.STORE, dtypes.void, (each, place, load + 1.0)) for each in (first, second)]
+    params = tuple(Param(dtypes.float32, 8, number < 2) for number in range(3))
+    sink = UOp(Op.SINK, dtypes.void, tuple(stores))
+    kernel = Kernel("two", sink, (place,), params, None, dtypes.int32)
+
+    found = [may_take(kernel, output, 2) for output in (0, 1)]
+
+    assert found == [False, True]
+
+
+def test_a_merged_kernel_computes_the_same_in_place(seed):
+    x, y = leaf(8, 8), leaf(8, 8)
+    (each,) = kernels_of((x * y).exp() - x)
+    rng = np.random.default_rng(seed)
+    a, b = rng.standard_normal((2, 64)).astype(np.float32)
+    separate = np.empty(64, np.float32)
+    run_kernel(each.kernel, [separate, a, b])
+
+    merged = merge_params(each.kernel, {0: each.nodes.index(x.uop)})
+    run_kernel(merged, [a, b])
+
+    assert [param.written for param in merged.params] == [True, False]
+    np.testing.assert_array_equal(a, separate)
+
+
+def random_program(random, operands):
+    """A value of many elementwise steps, folds and products over square operands."""
+    made = list(operands)
+    for _ in range(9):
+        x, y = random.choice(made), random.choice(made)
+        steps = [
+            lambda x, y: x + y,
+            lambda x, y: x * y - x,
+            lambda x, y: (x.T + y).tanh(),
+            lambda x, y: x - y.sum(0),
+            lambda x, y: x.softmax(1) + y,
+            lambda x, y: (x @ y) * 0.01,
+            lambda x, y: x.flip(1).abs() + y,
+        ]
+        made.append(random.choice(steps)(x, y))
+    return made[-3:]
+
+
+@pytest.mark.parametrize("stress", [False, True])
+def test_bits_do_not_depend_on_what_is_taken_over(stress, seed, monkeypatch):
+    taken = []
+
+    def count(kernel, pairs):
+        taken.append(pairs)
+        return merge_params(kernel, pairs)
+
+    monkeypatch.setattr("tinytensor.schedule.memory.merge_params", count)
+    for round_seed in range(seed, seed + 3):
+        with config(fuse=0, stress=stress):
+            found = results(round_seed, monkeypatch, may_take)
+            expected = results(round_seed, monkeypatch, lambda kernel, output, operand: False)
+
+        for x, y in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(x, y)
+    assert len(taken) > 5, "almost nothing was taken over"
+
+
+def results(seed, monkeypatch, rule):
+    monkeypatch.setattr("tinytensor.realize._SCHEDULES", OrderedDict())
+    monkeypatch.setattr("tinytensor.schedule.memory.may_take", rule)
+    numbers = np.random.default_rng(seed).standard_normal((3, 24, 24)).astype(np.float32)
+    asked = random_program(random.Random(seed), [Tensor(each) for each in numbers])
+    asked[0].realize(*asked[1:])
+    return [each.numpy() for each in asked]
+
+
+def test_a_softmax_lies_where_its_exponentials_lay():
+    x = leaf(256, 512)
+    calls = kernels_of(x.softmax(1), options=replace(OPTIONS, fuse=1))
+
+    assigned = assign_memory(calls, [calls[-1].nodes[0]], {})
+
+    assert assigned.arena_bytes < 256 * 512 * 4
+    assert any(each.kind == "reuse" for step in assigned.steps for each in step.kernel.decisions)
