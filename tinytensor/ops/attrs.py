@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, unique
+from typing import Any, ClassVar, Protocol
 
 from tinytensor.dtype import DType
 
@@ -361,41 +362,7 @@ class WgmmaAttrs:
     b_k_major: bool
 
 
-Attrs = (
-    ConstAttrs
-    | BufferAttrs
-    | ShapeAttrs
-    | OrderAttrs
-    | SliceAttrs
-    | PadAttrs
-    | CheckAttrs
-    | GatherAttrs
-    | DetachAttrs
-    | ExtentAttrs
-    | ReduceAttrs
-    | DeviceAttrs
-    | ParamAttrs
-    | RangeAttrs
-    | ContractAttrs
-    | EffectAttrs
-    | AccessAttrs
-    | LoopAttrs
-    | WorkspaceAttrs
-    | LanesAttrs
-    | CallAttrs
-    | PlaceAttrs
-    | SharedAttrs
-    | BarrierAttrs
-    | ExchangeAttrs
-    | CopyAttrs
-    | WaitAttrs
-    | FragmentAttrs
-    | MmaAttrs
-    | RoleAttrs
-    | TileAttrs
-    | TileCopyAttrs
-    | TileMmaAttrs
-    | MbarrierAttrs
-    | TensorMapAttrs
-    | WgmmaAttrs
-)
+class Attrs(Protocol):
+    """Any of these dataclasses; the op table says whose they are."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]  # Any: what dataclasses keep there is their own
