@@ -8,23 +8,24 @@ from dataclasses import replace
 from tinytensor.codegen.instructions_cuda import is_instruction
 from tinytensor.codegen.legalize_casts import legalize_cast
 from tinytensor.codegen.legalize_floats import (
-    legalize_arithmetic,
-    legalize_compare,
     legalize_function,
+    legalize_half,
     legalize_maximum,
     legalize_modulo,
-    legalize_negation,
+    negate_half,
 )
 from tinytensor.codegen.legalize_integers import (
+    BOOL_RULES,
     divide_toward_floor,
-    legalize_bits,
+    legalize_bool,
     shift_left,
     shift_right,
 )
 from tinytensor.codegen.legalize_philox import legalize_philox
 from tinytensor.codegen.placement import Placement, drop_unused
+from tinytensor.dtype import dtypes
 from tinytensor.ops.linear import Linear
-from tinytensor.ops.op import COMPARE, Op
+from tinytensor.ops.op import COMPARE, FUNCTIONS, UNARY, Op
 from tinytensor.ops.uop import UOp
 from tinytensor.target import Target
 
@@ -32,13 +33,8 @@ Rule = Callable[[UOp, Target], UOp]
 
 # A rule returns the node itself when it is legal already. An op without a row is always legal.
 RULES: dict[Op, Rule] = {
-    **dict.fromkeys((Op.ADD, Op.SUB, Op.MUL), legalize_arithmetic),
-    **dict.fromkeys((Op.DIV, Op.SQRT, Op.FLOOR, Op.TRUNC), legalize_arithmetic),
     **dict.fromkeys((Op.MAX, Op.MIN), legalize_maximum),
-    **dict.fromkeys((Op.EXP, Op.LOG, Op.SIN, Op.COS, Op.TANH, Op.ERF), legalize_function),
-    **dict.fromkeys(COMPARE, legalize_compare),
-    **dict.fromkeys((Op.AND, Op.OR, Op.XOR), legalize_bits),
-    Op.NEG: legalize_negation,
+    **dict.fromkeys(FUNCTIONS, legalize_function),
     Op.FLOORDIV: divide_toward_floor,
     Op.MOD: legalize_modulo,
     Op.SHL: shift_left,
@@ -46,6 +42,21 @@ RULES: dict[Op, Rule] = {
     Op.PHILOX: legalize_philox,
     Op.CAST: legalize_cast,
 }
+ON_HALVES: dict[Op, Rule] = {
+    **dict.fromkeys((Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD, Op.MAX, Op.MIN), legalize_half),
+    **dict.fromkeys((*COMPARE, *UNARY), legalize_half),
+    Op.NEG: negate_half,
+}
+
+
+def find_rule(node: UOp) -> Rule | None:
+    """Return the rule for a node, by its op and the dtype of its operands."""
+    dtype = node.operands[0].dtype if node.operands else node.dtype
+    if dtype.scalar is dtypes.bool and node.op in BOOL_RULES:
+        return legalize_bool
+    if dtype.is_half and node.op in ON_HALVES:
+        return ON_HALVES[node.op]
+    return RULES.get(node.op)
 
 
 def legalize(linear: Linear, target: Target) -> Linear:
@@ -101,6 +112,6 @@ class _Legalizer:
 
     def _result(self, node: UOp) -> UOp:
         if node not in self._results:
-            rule = None if is_instruction(node, self.target) else RULES.get(node.op)
+            rule = None if is_instruction(node, self.target) else find_rule(node)
             self._results[node] = node if rule is None else rule(node, self.target)
         return self._results[node]
