@@ -26,6 +26,7 @@ from tinytensor.codegen.placement import Placement, drop_unused
 from tinytensor.dtype import dtypes
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import COMPARE, FUNCTIONS, UNARY, Op
+from tinytensor.ops.rewrite import Rewriter
 from tinytensor.ops.uop import UOp
 from tinytensor.target import Target
 
@@ -70,48 +71,23 @@ def legalize(linear: Linear, target: Target) -> Linear:
             inside their width, casts of floats to integers inside the integer's range.
     Placed: after the plan, before emission. On its own output it changes nothing.
     """
-    legalizer = _Legalizer(target)
     placement = Placement()
-    for node in linear.statements:
-        placement.add(legalizer.legal(node))
+    for node in _Legalizer(target).run(linear.statements):
+        placement.add(node)
     return replace(linear, statements=drop_unused(placement.statements))
 
 
-class _Legalizer:
+class _Legalizer(Rewriter):
     """Applies the rules to a node, its operands, and whatever the rules produce."""
 
+    last = "legalize"
+    visits_per_node = 10_000  # a function of a half is hundreds of nodes
+
     def __init__(self, target: Target) -> None:
+        super().__init__()
         self.target = target
-        self._legal: dict[UOp, UOp] = {}
-        self._results: dict[UOp, UOp] = {}
 
-    def legal(self, root: UOp) -> UOp:
-        """Return the node that replaces this one. Iterative: depth does not matter."""
-        pending = [root]
-        while pending:
-            node = pending[-1]
-            waits_for = self._advance(node) if node not in self._legal else []
-            pending.extend(waits_for)
-            if not waits_for:
-                pending.pop()
-        return self._legal[root]
-
-    def _advance(self, node: UOp) -> list[UOp]:
-        """Settle a node, or name the nodes that must be settled before."""
-        waits_for = [each for each in node.operands if each not in self._legal]
-        if waits_for:
-            return waits_for
-        rebuilt = node.replace(tuple([self._legal[each] for each in node.operands]))
-        result = self._result(rebuilt)
-        if result is rebuilt:
-            self._legal[rebuilt] = rebuilt
-        elif result not in self._legal:
-            return [result]
-        self._legal[node] = self._legal[result]
-        return []
-
-    def _result(self, node: UOp) -> UOp:
-        if node not in self._results:
-            rule = None if is_instruction(node, self.target) else find_rule(node)
-            self._results[node] = node if rule is None else rule(node, self.target)
-        return self._results[node]
+    def apply(self, node: UOp) -> UOp:
+        """Return what a node means in ops that the target has."""
+        rule = None if is_instruction(node, self.target) else find_rule(node)
+        return node if rule is None else rule(node, self.target)
