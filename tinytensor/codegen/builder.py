@@ -135,11 +135,6 @@ class Builder:
         operands = (target, index, value) if guard is None else (target, index, value, guard)
         self._effect(UOp(Op.STORE, dtypes.void, operands, attrs))
 
-    def prefetch(self, source: UOp, index: UOp) -> None:
-        """Ask for the cache line that holds an element."""
-        attrs = EffectAttrs(self._next_order())
-        self._effect(UOp(Op.PREFETCH, dtypes.void, (source, index), attrs))
-
     # The list itself.
     def _as_index(self, value: UOp | int) -> UOp:
         return self.index(value) if isinstance(value, int) else value
