@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 Value = bool | int | str
@@ -133,12 +133,9 @@ class Config:
             raise TypeError(f"config: no such setting: {attribute}; must be one of {names}.")
         super().__setattr__(attribute, setting.check(value))
 
-    def __call__(self, **changes: Value) -> AbstractContextManager[None]:
-        """Change settings for the length of a `with` block."""
-        return self._changed(changes)
-
     @contextmanager
-    def _changed(self, changes: Mapping[str, Value]) -> Iterator[None]:
+    def __call__(self, **changes: Value) -> Iterator[None]:
+        """Change settings for the length of a `with` block."""
         before = dict(vars(self))
         try:
             for attribute, value in changes.items():
