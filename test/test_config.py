@@ -3,7 +3,8 @@ import sys
 
 import pytest
 
-from tinytensor.config import SETTINGS, Config, settings_table
+from extra.settings import settings_table
+from tinytensor.config import SETTINGS, Config
 
 
 def test_an_empty_environment_gives_the_defaults():

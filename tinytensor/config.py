@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 Value = bool | int | str
@@ -98,15 +98,6 @@ SETTINGS = (
 )
 BY_ATTRIBUTE = {setting.attribute: setting for setting in SETTINGS}
 
-DEBUG_LEVELS = (
-    "one line per launch",
-    "the schedule: kernels, reasons, buffers, cache hits",
-    "UOps in each form",
-    "generated source",
-    "every pass, before and after",
-    "machine code",
-)
-
 
 class Config:
     """The settings in force; read from the environment once, when the package is imported.
@@ -142,12 +133,9 @@ class Config:
             raise TypeError(f"config: no such setting: {attribute}; must be one of {names}.")
         super().__setattr__(attribute, setting.check(value))
 
-    def __call__(self, **changes: Value) -> AbstractContextManager[None]:
-        """Change settings for the length of a `with` block."""
-        return self._changed(changes)
-
     @contextmanager
-    def _changed(self, changes: Mapping[str, Value]) -> Iterator[None]:
+    def __call__(self, **changes: Value) -> Iterator[None]:
+        """Change settings for the length of a `with` block."""
         before = dict(vars(self))
         try:
             for attribute, value in changes.items():
@@ -156,25 +144,6 @@ class Config:
         finally:
             for attribute in changes.keys() & before.keys():
                 setattr(self, attribute, before[attribute])
-
-
-def settings_table() -> str:
-    """Write the settings as a Markdown table, as the README shows it."""
-    rows = [
-        "| setting | attribute of `config` | default | allowed | meaning |",
-        "|---|---|---|---|---|",
-    ]
-    for setting in SETTINGS:
-        default = "empty" if setting.allowed is None else str(int(setting.default))
-        cells = (f"`{setting.name}`", f"`{setting.attribute}`", default, setting.describe())
-        rows.append(f"| {' | '.join(cells)} | {setting.meaning} |")
-    return "\n".join(rows)
-
-
-def debug_table() -> str:
-    """Write the levels of DEBUG as a Markdown table."""
-    rows = [f"| {level} | {meaning} |" for level, meaning in enumerate(DEBUG_LEVELS, start=1)]
-    return "\n".join(["| `DEBUG` | prints |", "|---|---|", *rows])
 
 
 config = Config(os.environ)

@@ -24,9 +24,7 @@ class Target:
     vector_bytes: int
     features: frozenset[str]
     registers: int
-    l1_bytes: int
     l2_bytes: int
-    l3_bytes: int
     copy_rate: float
     flop_rate: float
     max_kernel_ops: int = 512
@@ -65,18 +63,14 @@ class Target:
 COPY_RATES = {64: 50e9, 32: 40e9, 16: 25e9}
 FLOP_RATES = {64: 200e9, 32: 100e9, 16: 40e9}
 
-DEFAULT_L1_BYTES = 32 << 10
 DEFAULT_L2_BYTES = 1 << 20
-DEFAULT_L3_BYTES = 16 << 20
 
 
 def cpu_target(
     vector_bytes: int,
     features: frozenset[str],
     registers: int,
-    l1_bytes: int = DEFAULT_L1_BYTES,
     l2_bytes: int = DEFAULT_L2_BYTES,
-    l3_bytes: int = DEFAULT_L3_BYTES,
 ) -> Target:
     """Describe a CPU by what was probed, with the rates of its vector width."""
     return Target(
@@ -85,9 +79,7 @@ def cpu_target(
         vector_bytes=vector_bytes,
         features=features,
         registers=registers,
-        l1_bytes=l1_bytes,
         l2_bytes=l2_bytes,
-        l3_bytes=l3_bytes,
         copy_rate=COPY_RATES[vector_bytes],
         flop_rate=FLOP_RATES[vector_bytes],
     )
@@ -97,18 +89,7 @@ CPU_AVX512 = cpu_target(64, frozenset({"avx512", "avx2", "f16c", "fma"}), regist
 CPU_AVX2 = cpu_target(32, frozenset({"avx2", "f16c", "fma"}), registers=16)
 CPU_SSE = cpu_target(16, frozenset(), registers=16)
 
-PYTHON = Target(
-    name="PYTHON",
-    kind="python",
-    vector_bytes=16,
-    features=frozenset(),
-    registers=16,
-    l1_bytes=DEFAULT_L1_BYTES,
-    l2_bytes=DEFAULT_L2_BYTES,
-    l3_bytes=DEFAULT_L3_BYTES,
-    copy_rate=5e9,
-    flop_rate=5e9,
-)
+PYTHON = replace(CPU_SSE, name="PYTHON", kind="python", copy_rate=5e9, flop_rate=5e9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +133,7 @@ def cuda_target(
         vector_bytes=16,
         features=HOPPER if is_hopper else PORTABLE_GPU,
         registers=255,
-        l1_bytes=shared_bytes,
         l2_bytes=l2_bytes,
-        l3_bytes=0,
         copy_rate=rates.copy_rate,
         flop_rate=rates.flop_rate,
         half_rate=rates.half_rate,

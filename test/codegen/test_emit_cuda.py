@@ -202,11 +202,10 @@ def test_a_guarded_scalar_is_read_only_where_the_guard_holds():
 
 # It compiles: each shape of statement, for both architectures, without a stack.
 def statements_kernel():
-    """Loops, branches, 64-bit indices, partial and guarded accesses, scratch memory, prefetch."""
+    """Loops, branches, 64-bit indices, partial and guarded accesses, scratch memory."""
     params = [(BF16, 1 << 20, False), (F32, 1 << 20, True), (dtypes.bool, 1 << 20, True)]
     b = builder(*params, threads=64, blocks=16)
     i = cast(b.block(0) * 64 + b.thread, dtypes.int64) * 8
-    b.prefetch(b.param(0), i)
     scratch = b.workspace(F32, 1 << 14)
     total = b.register(F32.vector(4), 0.0)
     flags = b.register(dtypes.bool, False)

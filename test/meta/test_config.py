@@ -5,7 +5,8 @@ import re
 import pytest
 from meta.tree import ROOT, python_sources
 
-from tinytensor.config import SETTINGS, debug_table, settings_table
+from extra.settings import debug_table, settings_table
+from tinytensor.config import SETTINGS
 
 README = ROOT / "README.md"
 NAMES = {setting.name for setting in SETTINGS}

@@ -7,7 +7,7 @@ from tinytensor.errors import InternalError
 from tinytensor.ops.attrs import ParamAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.pattern import constant, match, variable
-from tinytensor.ops.rewrite import Remark, Rewriter, RuleSet, rewrite
+from tinytensor.ops.rewrite import Remark, RuleRewriter, RuleSet, rewrite
 from tinytensor.ops.simplify import simplify
 from tinytensor.ops.simplify_index import ALL_RULES
 from tinytensor.ops.uop import UOp, binary, const, index_const, make_range, walk
@@ -110,7 +110,7 @@ def test_dispatch_admits_only_rules_for_the_ops_at_hand():
 def test_visits_are_linear_in_a_chain(length, make):
     node = chain(make, length)
     nodes = len(walk((node,)))
-    rewriter = Rewriter(ALL_RULES)
+    rewriter = RuleRewriter(ALL_RULES)
 
     rewriter.run((node,))
 
@@ -140,7 +140,7 @@ def test_a_shared_node_is_visited_once():
     node = R
     for _ in range(40):
         node = binary(Op.MAX, node, binary(Op.MUL, node, node))
-    rewriter = Rewriter(ALL_RULES)
+    rewriter = RuleRewriter(ALL_RULES)
 
     rewriter.run((node,))
 

@@ -37,7 +37,6 @@ def sample_linear():
         x = b.load(b.param(1), i, lanes=4)
         b.write(total, fma(x, x, b.read(total)))
         b.store(scratch, i, shuffle(x, x, (3, 2, 1, 0)))
-        b.prefetch(b.param(1), i)
         with b.branch(compare(Op.LT, i, 4)) as opened:
             b.store(b.param(0), i, splat(lane(x, 1), 4), valid=3)
             b.otherwise(opened)
@@ -112,7 +111,7 @@ def test_blocks_of_a_linear_are_indented():
 
     depths = {line.split()[2]: len(line) - len(line.lstrip()) for line in lines if " = " in line}
     assert depths["LOOP"] == depths["ENDLOOP"] == 0
-    assert depths["PREFETCH"] == depths["IF"] == depths["ELSE"] == depths["ENDIF"] == 2
+    assert depths["WRITE"] == depths["IF"] == depths["ELSE"] == depths["ENDIF"] == 2
     assert depths["STACK"] == 4
 
 

@@ -362,8 +362,8 @@ IN_LINEAR = {
         "is defined twice in one scope: %0 = CONST float32 bits=1065353216 # 1.0; once is enough.",
     ),
     "orders are unique": (
-        lambda: listed(ZERO, ONE, TARGET, STORE, effect(Op.PREFETCH, 3, TARGET, ZERO)),
-        "order is that of another effect: %4 = PREFETCH void %2 %0 order=3; orders are unique.",
+        lambda: listed(ZERO, ONE, TARGET, STORE, effect(Op.REGISTER, 3, dtype=F32)),
+        "order is that of another effect: %4 = REGISTER float32 order=3; orders are unique.",
     ),
     "an effect has an order": (
         lambda: listed(ZERO, ONE, TARGET, access(Op.STORE, -1, TARGET, ZERO, ONE)),

@@ -78,12 +78,10 @@ class BlockBuilder(Builder):
             raise InternalError(f"builder: {self.name}: {sentence}, of {self.threads} threads.")
         attrs = b.RoleAttrs(self._next_order(), name, first, warps, registers)
         opened = self._effect(UOp(Op.ROLE, dtypes.void, (), attrs))
-        self._visible.append(set())
         self._role_warps = first + warps
         self._running_threads = warps * WARP_THREADS
         yield self.thread - first * WARP_THREADS
         self._running_threads = self.threads
-        self._visible.pop()
         self._effect(self._marker(Op.ENDROLE, opened))
 
     # Shared memory.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from tinytensor.codegen.placement import Placement
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops.attrs import (
@@ -16,7 +17,7 @@ from tinytensor.ops.attrs import (
     WorkspaceAttrs,
 )
 from tinytensor.ops.kernel import Param
-from tinytensor.ops.linear import UNORDERED, Linear, is_pure
+from tinytensor.ops.linear import UNORDERED, Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import Number, UOp, const
 
@@ -36,16 +37,16 @@ class Builder:
         self.name = name
         self.params = tuple(params)
         self.index_dtype = index_dtype
-        self._statements: list[UOp] = []
-        self._visible: list[set[UOp]] = [set()]
+        self._placement = Placement()
         self._order = 0
         self._workspace_bytes = 0
 
     def finish(self) -> Linear:
         """Return the finished form."""
-        if len(self._visible) != 1:
+        if self._placement.is_inside_block:
             raise InternalError(f"builder: {self.name}: a block is still open.")
-        return Linear(self.name, self.params, tuple(self._statements), self._workspace_bytes)
+        statements = tuple(self._placement.statements)
+        return Linear(self.name, self.params, statements, self._workspace_bytes)
 
     # Buffers and constants.
     def param(self, number: int) -> UOp:
@@ -73,30 +74,24 @@ class Builder:
         first, last = self._as_index(begin), self._as_index(end)
         attrs = LoopAttrs(self._next_order(), step, unroll)
         variable = self._effect(UOp(Op.LOOP, self.index_dtype, (first, last), attrs))
-        self._visible.append(set())
         yield variable
-        self._visible.pop()
         self._effect(self._marker(Op.ENDLOOP, variable))
 
     @contextmanager
     def branch(self, cond: UOp) -> Iterator[UOp]:
         """Open a block that runs when cond; gives the IF, which `otherwise` takes."""
         opened = self._effect(self._marker(Op.IF, cond))
-        self._visible.append(set())
         yield opened
-        self._visible.pop()
         self._effect(self._marker(Op.ENDIF, opened))
 
     def otherwise(self, opened: UOp) -> None:
         """Start the other half of the innermost open branch."""
-        self._visible.pop()
         self._effect(self._marker(Op.ELSE, opened))
-        self._visible.append(set())
 
     # Values and state.
     def value(self, node: UOp) -> UOp:
         """Place a pure value here, so that blocks opened later can use it without recomputing."""
-        self._place(node)
+        self._placement.place(node)
         return node
 
     def register(self, dtype: DType, initial: UOp | Number) -> UOp:
@@ -140,11 +135,6 @@ class Builder:
         operands = (target, index, value) if guard is None else (target, index, value, guard)
         self._effect(UOp(Op.STORE, dtypes.void, operands, attrs))
 
-    def prefetch(self, source: UOp, index: UOp) -> None:
-        """Ask for the cache line that holds an element."""
-        attrs = EffectAttrs(self._next_order())
-        self._effect(UOp(Op.PREFETCH, dtypes.void, (source, index), attrs))
-
     # The list itself.
     def _as_index(self, value: UOp | int) -> UOp:
         return self.index(value) if isinstance(value, int) else value
@@ -158,32 +148,9 @@ class Builder:
 
     def _effect(self, node: UOp) -> UOp:
         for each in node.operands:
-            self._place(each)
-        self._append(node)
+            self._placement.place(each)
+        self._placement.add(node)
         return node
-
-    def _append(self, node: UOp) -> None:
-        self._statements.append(node)
-        self._visible[-1].add(node)
-
-    def _is_visible(self, node: UOp) -> bool:
-        return any(node in scope for scope in self._visible)
-
-    def _place(self, root: UOp) -> None:
-        stack = [root]
-        while stack:
-            node = stack[-1]
-            if self._is_visible(node):
-                stack.pop()
-                continue
-            missing = [each for each in node.operands if not self._is_visible(each)]
-            if missing:
-                stack.extend(missing)
-                continue
-            if not is_pure(node):
-                raise InternalError(f"builder: {self.name}: {node!r} is used outside its block.")
-            stack.pop()
-            self._append(node)
 
 
 def splat(x: UOp, lanes: int) -> UOp:

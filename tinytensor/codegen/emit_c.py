@@ -101,10 +101,6 @@ class _Emitter(StatementWriter):
             return Value(f"p{node.attrs.number}", storage_type(node.dtype))
         return self.values.emit(node, operands)
 
-    def pragma(self, unroll: int) -> str:
-        """Ask GCC to unroll the loop that follows."""
-        return f"#pragma GCC unroll {unroll}" if unroll > 1 else ""
-
     # Memory.
     def load(self, node: UOp, buffer: Value, index: Value, guard: Value | None = None) -> Value:
         """Write a load; one that is partial or guarded fills a variable of zeros first."""
@@ -192,18 +188,12 @@ def _workspace(e: _Emitter, node: UOp) -> None:
     e.bind(node, region)
 
 
-def _prefetch(e: _Emitter, node: UOp) -> None:
-    buffer, index = (e.find(each) for each in node.operands)
-    e.line(f"__builtin_prefetch({_address(buffer, index)});")
-
-
 _Emitter.statements = {
     **CONTROL,
     Op.REGISTER: _register,
     Op.WRITE: _write,
     Op.STORE: _store,
     Op.WORKSPACE: _workspace,
-    Op.PREFETCH: _prefetch,
 }
 _Emitter.nameless = frozenset((Op.CONST, Op.PARAM))
 

@@ -9,7 +9,6 @@ from tinytensor.codegen.emit import CLOSERS, OPENERS
 from tinytensor.codegen.emit_c_types import CType, storage_type
 from tinytensor.codegen.emit_c_values import Value
 from tinytensor.codegen.emit_cuda_values import VectorValue, fields_of, struct_of
-from tinytensor.codegen.instructions_cuda import PREFETCH
 from tinytensor.dtype import dtypes
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
@@ -54,11 +53,6 @@ def declare_region(node: UOp, name: str) -> str:
     offset = node.attrs.offset_bytes
     start = f"({memory} + {offset})" if offset else memory
     return f"{element}{pointer}{name} = ({element} *){start};"
-
-
-def _prefetch(e: CudaWriter, node: UOp) -> None:
-    buffer, index = (e.find(each) for each in node.operands)
-    e.call(PREFETCH, address_in_global(buffer, index))
 
 
 def find_filled_at_once(statements: Sequence[UOp]) -> dict[UOp, UOp]:
@@ -121,7 +115,6 @@ def _write(e: CudaWriter, node: UOp) -> None:
 
 MEMORY_STATEMENTS: dict[Op, Callable[[CudaWriter, UOp], None]] = {
     Op.STORE: _store,
-    Op.PREFETCH: _prefetch,
     Op.REGISTER: _register,
     Op.WRITE: _write,
 }

@@ -53,9 +53,9 @@ class StatementWriter(ABC):
     def value(self, node: UOp) -> Value:
         """Write a value that is one expression."""
 
-    @abstractmethod
     def pragma(self, unroll: int) -> str:
         """Write what asks the compiler to unroll the loop that follows; empty for nothing."""
+        return ""
 
     def spell(self, ctype: CType) -> str:
         """Return the dialect's name of a type."""

@@ -18,16 +18,6 @@ from tinytensor.ops.attrs import CallAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import Number, UOp, binary, bitcast, cast, compare, operand, where
 
-# Largest error over all 2**32 floats, against float64. Units: ulp of the float32 result.
-ULP_BOUND: Final[dict[Op, float]] = {
-    Op.EXP: 1.0,
-    Op.LOG: 1.2,
-    Op.SIN: 1.6,
-    Op.COS: 1.6,
-    Op.TANH: 1.4,
-    Op.ERF: 1.2,
-}
-
 # Polynomials, highest power first; minimax fits of this project, rounded to float32.
 # e**r for |r| <= ln(2) / 2.
 EXP_SERIES: Final = (

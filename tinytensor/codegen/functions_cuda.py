@@ -21,9 +21,6 @@ from tinytensor.dtype import dtypes
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, bitcast, operand, where
 
-# Largest error over all 2**32 floats, against float64. Units: ulp of the float32 result.
-ULP_BOUND: Final[dict[Op, float]] = {Op.EXP: 2.0, Op.TANH: 2.0, Op.ERF: 1.5}
-
 # log2(e) in float32 parts.
 LOG2_E_HIGH: Final = 1.44269502
 LOG2_E_LOW: Final = 1.92596303e-08

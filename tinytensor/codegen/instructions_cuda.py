@@ -142,11 +142,6 @@ def barrier(number: int, threads: int) -> PtxInstruction:
     return PtxInstruction(Op.BARRIER, f"barrier_{number}", VOID, (), template, is_effect=True)
 
 
-PREFETCH = PtxInstruction(
-    *(Op.PREFETCH, "prefetch", VOID, (GLOBAL,)), "prefetch.global.L2 [%0];", is_effect=True
-)
-
-
 def find_instruction(node: UOp, target: Target) -> PtxInstruction | None:
     """Return the row of an elementwise node, if a GPU target has one."""
     if target.kind != "cuda":

@@ -5,12 +5,7 @@ from __future__ import annotations
 from tinytensor.codegen import functions, functions_cuda
 from tinytensor.codegen.builder import splat
 from tinytensor.codegen.legalize_casts import constant_of, widen
-from tinytensor.codegen.legalize_integers import (
-    compare_bools,
-    larger,
-    legalize_bool,
-    modulo_toward_floor,
-)
+from tinytensor.codegen.legalize_integers import larger, modulo_toward_floor
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import CallAttrs
 from tinytensor.ops.op import Op
@@ -20,35 +15,16 @@ from tinytensor.target import Target
 UNSIGNED = {32: dtypes.uint32, 64: dtypes.uint64}
 
 
-def legalize_arithmetic(node: UOp, target: Target) -> UOp:
-    """Widen halves and rewrite bools; other types stay."""
-    if node.dtype.scalar is dtypes.bool:
-        return legalize_bool(node)
-    return _in_float32(node) if node.dtype.is_half else node
-
-
-def _in_float32(node: UOp) -> UOp:
+def legalize_half(node: UOp, target: Target) -> UOp:
     """half op  ->  CAST(op on float32).  Always legal: it is what the op means."""
     operands = tuple(widen(each) for each in node.operands)
-    wide = UOp(node.op, operands[0].dtype, operands, node.attrs)
-    return cast(wide, node.dtype)
+    dtype = operands[0].dtype if node.dtype.is_half else node.dtype
+    return cast(UOp(node.op, dtype, operands, node.attrs), node.dtype)
 
 
-def legalize_compare(node: UOp, target: Target) -> UOp:
-    """Compare halves as float32 and bools by their bits.  Always legal: widening is exact."""
-    x, y = node.operands
-    if x.dtype.scalar is dtypes.bool:
-        return compare_bools(node)
-    return compare(node.op, widen(x), widen(y)) if x.dtype.is_half else node
-
-
-def legalize_negation(node: UOp, target: Target) -> UOp:
+def negate_half(node: UOp, target: Target) -> UOp:
     """Flip the sign bit of a half, without widening.  Always legal: so does -x."""
     x = node.operands[0]
-    if node.dtype.scalar is dtypes.bool:
-        return legalize_bool(node)
-    if not node.dtype.is_half:
-        return node
     return bitcast(bitcast(x, dtypes.uint16) ^ 0x8000, node.dtype.scalar)
 
 
@@ -59,12 +35,8 @@ def legalize_maximum(node: UOp, target: Target) -> UOp:
     zeros, of which AND (MIN: OR) of the bits takes the right sign.
     """
     x, y = node.operands
-    if node.dtype.scalar is dtypes.bool:
-        return legalize_bool(node)
     if not node.dtype.is_float:
         return larger(node)
-    if node.dtype.is_half:
-        return _in_float32(node)
     if _is_plain_bound(node.op, y):
         return where(x <= y if node.op is Op.MAX else y <= x, y, x)
     bits = UNSIGNED[node.dtype.bits]
@@ -90,12 +62,8 @@ def legalize_modulo(node: UOp, target: Target) -> UOp:
     Always legal for floats: fmod is exact, so only the addition rounds, as MOD says.
     """
     x, y = node.operands
-    if node.dtype.scalar is dtypes.bool:
-        return legalize_bool(node)
     if not node.dtype.is_float:
         return modulo_toward_floor(node)
-    if node.dtype.is_half:
-        return _in_float32(node)
     rest = _call("fmod", x, y)
     zero = operand(x, 0.0)
     carries = compare(Op.NE, rest, zero) & ((rest < zero) ^ (y < zero))
@@ -105,8 +73,6 @@ def legalize_modulo(node: UOp, target: Target) -> UOp:
 def legalize_function(node: UOp, target: Target) -> UOp:
     """Write a function as polynomials in float32, and as a call of the C library in float64."""
     x = node.operands[0]
-    if node.dtype.is_half:
-        return _in_float32(node)
     if node.dtype.scalar is dtypes.float32:
         expand = functions_cuda.expand if target.kind == "cuda" else functions.expand
         return expand(node)

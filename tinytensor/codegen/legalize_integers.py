@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tinytensor.codegen.legalize_casts import constant_of
-from tinytensor.dtype import dtypes
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, compare, operand, where
 from tinytensor.target import Target
-
-# A bool computes as an unsigned integer of one bit.
-BOOL_AS_BITS = {
-    **dict.fromkeys((Op.ADD, Op.MAX), Op.OR),
-    **dict.fromkeys((Op.MUL, Op.MIN), Op.AND),
-    Op.SUB: Op.XOR,
-}
 
 
 def negate(cond: UOp) -> UOp:
@@ -22,37 +16,23 @@ def negate(cond: UOp) -> UOp:
     return binary(Op.XOR, cond, True)
 
 
-def legalize_bool(node: UOp) -> UOp:
-    """Write arithmetic of bool with AND, OR and XOR.
-
-    Always legal: over 0 and 1 the tables of both are equal.
-    """
-    x = node.operands[0]
-    if node.op is Op.NEG:
-        return x
-    y = node.operands[1]
-    if node.op in (Op.SHL, Op.SHR):
-        return x & negate(y)
-    if node.op is Op.FLOORDIV:
-        return x & y
-    if node.op is Op.MOD:
-        return operand(node, False)
-    return UOp(BOOL_AS_BITS[node.op], node.dtype, (x, y))
+# A bool computes as an unsigned integer of one bit: over 0 and 1 the tables of both are equal.
+BOOL_RULES: dict[Op, Callable[..., UOp]] = {
+    **dict.fromkeys((Op.ADD, Op.MAX), UOp.__or__),
+    **dict.fromkeys((Op.MUL, Op.MIN, Op.FLOORDIV), UOp.__and__),
+    **dict.fromkeys((Op.SUB, Op.NE), UOp.__xor__),
+    **dict.fromkeys((Op.SHL, Op.SHR), lambda x, y: x & negate(y)),
+    Op.MOD: lambda x, y: operand(x, False),
+    Op.NEG: lambda x: x,
+    Op.LT: lambda x, y: negate(x) & y,
+    Op.LE: lambda x, y: negate(x) | y,
+    Op.EQ: lambda x, y: negate(x ^ y),
+}
 
 
-def compare_bools(node: UOp) -> UOp:
-    """Write a comparison of bools with AND, OR and XOR.  Always legal: the tables are equal."""
-    x, y = node.operands
-    if node.op is Op.LT:
-        return negate(x) & y
-    if node.op is Op.LE:
-        return negate(x) | y
-    return x ^ y if node.op is Op.NE else negate(x ^ y)
-
-
-def legalize_bits(node: UOp, target: Target) -> UOp:
-    """Keep AND, OR and XOR: C has them for every type."""
-    return node
+def legalize_bool(node: UOp, target: Target) -> UOp:
+    """Write arithmetic and comparisons of bool with AND, OR and XOR."""
+    return BOOL_RULES[node.op](*node.operands)
 
 
 def larger(node: UOp) -> UOp:
@@ -68,8 +48,6 @@ def divide_toward_floor(node: UOp, target: Target) -> UOp:
     shifts, which rounds toward the floor already.
     """
     x, y = node.operands
-    if node.dtype.scalar is dtypes.bool:
-        return legalize_bool(node)
     exponent = _exponent(y)
     if exponent is not None:
         return binary(Op.SHR, x, exponent)
@@ -148,8 +126,6 @@ def _is_past_floor(rest: UOp, divisor: UOp) -> UOp:
 def shift_left(node: UOp, target: Target) -> UOp:
     """x << y  ->  WHERE(y inside, x << (y & bits - 1), 0).  Always legal."""
     x, y = node.operands
-    if node.dtype.scalar is dtypes.bool:
-        return legalize_bool(node)
     if _is_inside_width(y):
         return node
     return where(_is_inside(y), binary(Op.SHL, x, _masked(y)), 0)
@@ -158,8 +134,6 @@ def shift_left(node: UOp, target: Target) -> UOp:
 def shift_right(node: UOp, target: Target) -> UOp:
     """x >> y  ->  WHERE(y inside, x >> (y & bits - 1), the sign of x).  Always legal."""
     x, y = node.operands
-    if node.dtype.scalar is dtypes.bool:
-        return legalize_bool(node)
     if _is_inside_width(y):
         return node
     last = operand(y, node.dtype.bits - 1)

@@ -1,10 +1,10 @@
-"""Collects statements again after a pass changed them: each value stands where it is needed."""
+"""Collects statements, as a plan writes them or a pass changed them, each after what it needs."""
 
 from __future__ import annotations
 
 from tinytensor.codegen.emit import CLOSERS, OPENERS
 from tinytensor.ops.linear import is_pure
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, require
 
 
 class Placement:
@@ -14,15 +14,26 @@ class Placement:
         self.statements: list[UOp] = []
         self._scopes: list[set[UOp]] = [set()]
 
+    @property
+    def is_inside_block(self) -> bool:
+        """Whether a block was opened and not closed."""
+        return len(self._scopes) > 1
+
     def add(self, node: UOp) -> None:
         """Append a statement after the values it needs, and follow its blocks."""
         if node.op in CLOSERS:
             self._scopes.pop()
-        self._place(node)
+        for each in reversed(node.operands):
+            self.place(each)
+        self._append(node)
         if node.op in OPENERS:
             self._scopes.append(set())
 
-    def _place(self, root: UOp) -> None:
+    def place(self, root: UOp) -> None:
+        """Append a value, unless it is in sight.
+
+        Raises: InternalError when it needs an effect that is out of sight.
+        """
         pending = [root]
         while pending:
             node = pending[-1]
@@ -31,9 +42,13 @@ class Placement:
             if missing:
                 continue
             pending.pop()
-            if not self._is_visible(node):
-                self.statements.append(node)
-                self._scopes[-1].add(node)
+            require(self._is_visible(node) or is_pure(node), node, "is used outside its block")
+            self._append(node)
+
+    def _append(self, node: UOp) -> None:
+        if not self._is_visible(node):
+            self.statements.append(node)
+            self._scopes[-1].add(node)
 
     def _missing(self, node: UOp) -> list[UOp]:
         return [each for each in node.operands if not self._is_visible(each)]

@@ -195,35 +195,11 @@ def stride_of(index: UOp, range_: UOp) -> int | None:
 
     0 when the index does not depend on the range (for any other value: when it is independent).
     """
-    strides: dict[UOp, int | None] = {}
-    for node in walk((index,)):
-        if node is range_:
-            strides[node] = 1
-        else:
-            strides[node] = _combined_stride(node, [strides[each] for each in node.operands])
-    return strides[index]
-
-
-def _combined_stride(node: UOp, strides: list[int | None]) -> int | None:
-    if not any(each != 0 for each in strides):
-        return 0
-    if node.dtype is not dtypes.index or len(strides) != 2:
-        return None
-    x, y = strides
-    if x is None or y is None:
-        return None
-    if node.op in (Op.ADD, Op.SUB):
-        return x + y if node.op is Op.ADD else x - y
-    if node.op is Op.MUL:
-        return _scaled_stride(node, x, y)
-    return None
-
-
-def _scaled_stride(product: UOp, x: int, y: int) -> int | None:
-    first, second = product.operands
-    if second.op is Op.CONST:
-        return x * int(second.value)
-    return y * int(first.value) if first.op is Op.CONST else None
+    if index.dtype is not dtypes.index:
+        return None if range_ in walk((index,)) else 0
+    strides = collect(index).coefficients
+    stride = strides.pop(range_, 0)
+    return None if range_ in walk(strides) else stride
 
 
 def aligned_stride(access: UOp, range_: UOp, lanes: int) -> int | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, unique
+from typing import Any, ClassVar, Protocol
 
 from tinytensor.dtype import DType
-from tinytensor.ops.attrs_blocks import BlockAttrs
 
 
 @unique
@@ -200,27 +200,7 @@ class CallAttrs:
     function: str
 
 
-Attrs = (
-    ConstAttrs
-    | BufferAttrs
-    | ShapeAttrs
-    | OrderAttrs
-    | SliceAttrs
-    | PadAttrs
-    | CheckAttrs
-    | GatherAttrs
-    | DetachAttrs
-    | ExtentAttrs
-    | ReduceAttrs
-    | DeviceAttrs
-    | ParamAttrs
-    | RangeAttrs
-    | ContractAttrs
-    | EffectAttrs
-    | AccessAttrs
-    | LoopAttrs
-    | WorkspaceAttrs
-    | LanesAttrs
-    | CallAttrs
-    | BlockAttrs
-)
+class Attrs(Protocol):
+    """Any of these dataclasses, or of those in `attrs_blocks`; the op table says whose they are."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]  # Any: what dataclasses keep there is their own

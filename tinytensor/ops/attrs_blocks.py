@@ -162,22 +162,3 @@ class WgmmaAttrs:
     instruction: str
     a_k_major: bool
     b_k_major: bool
-
-
-BlockAttrs = (
-    PlaceAttrs
-    | SharedAttrs
-    | BarrierAttrs
-    | ExchangeAttrs
-    | CopyAttrs
-    | WaitAttrs
-    | FragmentAttrs
-    | MmaAttrs
-    | RoleAttrs
-    | TileAttrs
-    | TileCopyAttrs
-    | TileMmaAttrs
-    | MbarrierAttrs
-    | TensorMapAttrs
-    | WgmmaAttrs
-)

@@ -69,7 +69,7 @@ def _end_role(warp: Warp, node: UOp) -> None:
 
 
 def _nothing(warp: Warp, node: UOp, *operands: Array) -> None:
-    """A region of memory and a prefetch have no value and no effect."""
+    """A region of memory has no value and no effect."""
 
 
 # Registers.
@@ -168,7 +168,7 @@ def _call(warp: Warp, node: UOp, cond: Array, *operands: Array) -> Array:
 CONTROL_STEPS: dict[Op, Callable[..., Array | None]] = {
     **dict.fromkeys(EVALUATE, _elementwise),
     **dict.fromkeys((Op.PARAM, Op.WORKSPACE, Op.SHARED, Op.TILE, Op.MBARRIERS), _nothing),
-    **dict.fromkeys((Op.TENSOR_MAP, Op.PREFETCH), _nothing),
+    Op.TENSOR_MAP: _nothing,
     **dict.fromkeys((Op.LANE, Op.SHUFFLE), _shuffle),
     Op.LOOP: _loop,
     Op.ENDLOOP: _end_loop,

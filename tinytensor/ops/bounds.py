@@ -35,7 +35,7 @@ def bounds_of(node: UOp) -> Bounds:
         if missing:
             stack.extend(missing)
             continue
-        top.bounds = full_range(top.dtype) if _is_opaque(top) else _BOUNDS[top.op](top)
+        top.bounds = full_range(top.dtype) if _is_opaque(top) else _rule_for(top)(top)
         stack.pop()
     assert node.bounds is not None, "the walk ends at the node it began with"
     return node.bounds
@@ -54,6 +54,11 @@ def single_value(node: UOp) -> int | None:
 
 def _is_opaque(node: UOp) -> bool:
     return node.dtype.is_float or node.op not in _BOUNDS
+
+
+def _rule_for(node: UOp) -> Callable[[UOp], Bounds]:
+    is_bool = node.dtype.scalar is dtypes.bool
+    return _ON_BOOLS[node.op] if is_bool and node.op in _ON_BOOLS else _BOUNDS[node.op]
 
 
 def _integers(node: UOp) -> Integers:
@@ -87,15 +92,11 @@ def _iota(node: UOp) -> Bounds:
 
 
 def _add(node: UOp) -> Bounds:
-    if node.dtype.scalar is dtypes.bool:
-        return _max(node)
     (a, b), (c, d) = map(_integers, node.operands)
     return _fit(node.dtype, a + c, b + d)
 
 
 def _sub(node: UOp) -> Bounds:
-    if node.dtype.scalar is dtypes.bool:
-        return full_range(node.dtype)
     (a, b), (c, d) = map(_integers, node.operands)
     return _fit(node.dtype, a - d, b - c)
 
@@ -106,8 +107,6 @@ def _neg(node: UOp) -> Bounds:
 
 
 def _mul(node: UOp) -> Bounds:
-    if node.dtype.scalar is dtypes.bool:
-        return _min(node)
     x, y = map(_integers, node.operands)
     corners = [a * b for a, b in itertools.product(x, y)]
     return _fit(node.dtype, min(corners), max(corners))
@@ -163,15 +162,11 @@ def _truncmod(node: UOp) -> Bounds:
 
 def _and(node: UOp) -> Bounds:
     """No bit is set that a nonnegative operand lacks."""
-    if node.dtype.scalar is dtypes.bool:
-        return _min(node)
     highs = [high for low, high in map(_integers, node.operands) if low >= 0]
     return (0, min(highs)) if highs else full_range(node.dtype)
 
 
 def _or(node: UOp) -> Bounds:
-    if node.dtype.scalar is dtypes.bool:
-        return _max(node)
     (a, b), (c, d) = map(_integers, node.operands)
     if min(a, c) < 0:
         return full_range(node.dtype)
@@ -310,4 +305,10 @@ _BOUNDS: dict[Op, Callable[[UOp], Bounds]] = {
     **dict.fromkeys((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SLICE), _union),
     **dict.fromkeys((Op.CHECK, Op.COPY, Op.DETACH), _union),
     **dict.fromkeys((Op.PAD, Op.SPLAT, Op.STACK, Op.LANE, Op.SHUFFLE), _union),
+}
+# Over 0 and 1 these ops have the tables of others.
+_ON_BOOLS = {
+    **dict.fromkeys((Op.ADD, Op.OR), _max),
+    **dict.fromkeys((Op.MUL, Op.AND), _min),
+    Op.SUB: _xor,
 }

@@ -236,7 +236,7 @@ INFER: dict[Op, Callable[[UOp], Shape]] = {
     **dict.fromkeys((*UNARY, *BINARY, *MACHINE), _arithmetic),
     **dict.fromkeys(COMPARE, _compare),
     **dict.fromkeys((Op.SINK, Op.LOOP, Op.ENDLOOP, Op.IF, Op.ELSE, Op.ENDIF), _scalar),
-    **dict.fromkeys((Op.READ, Op.PREFETCH, Op.CALL), _scalar),
+    **dict.fromkeys((Op.READ, Op.CALL), _scalar),
     **dict.fromkeys((Op.LANE, Op.SHUFFLE), _shuffle),
     **BLOCK_INFER,
     Op.BUFFER: _buffer,

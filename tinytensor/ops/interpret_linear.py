@@ -120,7 +120,7 @@ def _else(machine: _Machine, node: UOp) -> None:
 
 
 def _nothing(machine: _Machine, node: UOp, *operands: Array) -> None:
-    """A buffer, the end of a branch and a prefetch have no value and no effect."""
+    """A buffer and the end of a branch have no value and no effect."""
 
 
 # State.
@@ -189,7 +189,7 @@ def _call(machine: _Machine, node: UOp, cond: Array, *operands: Array) -> Array:
 
 LINEAR: dict[Op, Callable[..., Array | None]] = {
     **dict.fromkeys(EVALUATE, _elementwise),
-    **dict.fromkeys((Op.PARAM, Op.WORKSPACE, Op.ENDIF, Op.PREFETCH), _nothing),
+    **dict.fromkeys((Op.PARAM, Op.WORKSPACE, Op.ENDIF), _nothing),
     **dict.fromkeys((Op.LANE, Op.SHUFFLE), _shuffle),
     Op.CONST: lambda machine, node: constant(node),
     Op.LOOP: _loop,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tinytensor.dtype import DType
@@ -43,10 +44,7 @@ class Contraction:
 
 
 def _count(ranges: tuple[UOp, ...]) -> int:
-    count = 1
-    for each in ranges:
-        count *= each.extent
-    return count
+    return math.prod(each.extent for each in ranges)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,6 @@ class Op(Enum):
     REGISTER = ("", "out = a register variable", a.EffectAttrs, L)
     READ = ("register", "out = the register's value now", a.EffectAttrs, L)
     WRITE = ("register value", "register = value", a.EffectAttrs, L)
-    PREFETCH = ("buffer index", "brings buffer[index] near; no value", a.EffectAttrs, L)
     # LINEAR: arithmetic of the machine and of lanes.
     FMA = ("x y z", "out[i] = x[i] * y[i] + z[i], rounded once", None, L)
     TRUNCDIV = ("x y", "out[i] = x[i] / y[i] toward 0; y[i] not 0, no overflow", None, L)

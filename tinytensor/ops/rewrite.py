@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -18,7 +19,6 @@ Measure = tuple[int, ...]
 T = TypeVar("T")
 Key = tuple[Op, tuple[Op, ...]]
 LATER = ("*",)  # before= this: before every later rule of the set
-VISITS_PER_NODE = 100  # an orderly set needs about three; only an endless one comes near
 VISITS_AT_LEAST = 10_000
 
 
@@ -142,23 +142,27 @@ def rewrite(
     Raises: InternalError naming a rule when the set does not come to an end.
     Cost: linear in the graph; nodes that several users share are rewritten once.
     """
-    return Rewriter(rules, remarks).run(roots)
+    return RuleRewriter(rules, remarks).run(roots)
 
 
-class Rewriter:
-    """One run of a set over graphs; it remembers each node's result and counts its visits."""
+class Rewriter(ABC):
+    """One run over graphs; it remembers each node's result and counts its visits."""
 
-    def __init__(self, rules: RuleSet, remarks: list[Remark] | None = None) -> None:
-        self.rules = rules
-        self.remarks = remarks
+    last = "no rule"  # what was applied last
+    visits_per_node = 100  # an orderly set needs about three; only an endless one comes near
+
+    def __init__(self) -> None:
         self.visits = 0
         self._done: dict[UOp, UOp] = {}
-        self._becomes: dict[UOp, UOp] = {}  # a node -> what a rule made of it
-        self._last_rule = "none"
+        self._becomes: dict[UOp, UOp] = {}  # a node -> what `apply` made of it
+
+    @abstractmethod
+    def apply(self, node: UOp) -> UOp:
+        """Return what takes a node's place, its operands being settled: itself when it stays."""
 
     def run(self, roots: Sequence[UOp]) -> tuple[UOp, ...]:
         """Return the roots, rewritten."""
-        limit = self.visits + VISITS_AT_LEAST + VISITS_PER_NODE * len(walk(roots))
+        limit = self.visits + VISITS_AT_LEAST + self.visits_per_node * len(walk(roots))
         stack = list(reversed(roots))
         while stack:
             node = stack.pop()
@@ -167,7 +171,7 @@ class Rewriter:
             self.visits += 1
             if self.visits > limit:
                 raise InternalError(
-                    f"rewrite: no end: rule {self._last_rule} of {self.rules.name} at {node!r} "
+                    f"rewrite: no end: {self.last} at {node!r} "
                     f"after {self.visits} visits; every result must be smaller than its node."
                 )
             stack.extend(self._visit(node))
@@ -182,7 +186,7 @@ class Rewriter:
                 return [node, *reversed(waiting)]
             target = node.replace(tuple([self._done[each] for each in node.operands]))
             if target is node:
-                target = self._apply(node)
+                target = self.apply(node)
             if target is node:
                 self._done[node] = node
                 return []
@@ -192,12 +196,21 @@ class Rewriter:
             return []
         return [node, target]
 
-    def _apply(self, node: UOp) -> UOp:
+
+class RuleRewriter(Rewriter):
+    """A run of a set of rules."""
+
+    def __init__(self, rules: RuleSet, remarks: list[Remark] | None = None) -> None:
+        super().__init__()
+        self.rules = rules
+        self.remarks = remarks
+
+    def apply(self, node: UOp) -> UOp:
         """Return the result of the first rule that applies, or the node."""
         for rule in self.rules.candidates(node):
             result = rule.apply(node)
             if result is not None and result is not node:
-                self._last_rule = rule.name
+                self.last = f"rule {rule.name} of {self.rules.name}"
                 return result
             if result is node and self.remarks is not None:
                 self.remarks.append(Remark(rule.name, node, rule.required))

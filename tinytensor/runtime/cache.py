@@ -10,6 +10,7 @@ import re
 import stat
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tinytensor.config import config
@@ -201,16 +202,10 @@ def _read_payload(path: str, name: str) -> bytes | None:
     except OSError:
         return None
     if time.time() - last_use > TOUCH_SECONDS:
-        _touch(path)
+        with suppress(OSError):  # a read-only directory may still be read
+            os.utime(path)
     payload = content[:-TRAILER_BYTES]
     return payload if content[-TRAILER_BYTES:] == _make_trailer(name, payload) else None
-
-
-def _touch(path: str) -> None:
-    try:
-        os.utime(path)
-    except OSError:  # a read-only directory may still be read
-        return
 
 
 def _write_whole(directory: str, name: str, content: bytes) -> str:
@@ -242,7 +237,5 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def _remove(path: str) -> None:
-    try:
+    with suppress(OSError):  # another process removed it, or the directory is read-only
         os.remove(path)
-    except OSError:  # another process removed it, or the directory is read-only
-        return

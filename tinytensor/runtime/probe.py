@@ -7,13 +7,7 @@ import itertools
 import os
 from dataclasses import dataclass
 
-from tinytensor.target import (
-    DEFAULT_L1_BYTES,
-    DEFAULT_L2_BYTES,
-    DEFAULT_L3_BYTES,
-    Target,
-    cpu_target,
-)
+from tinytensor.target import DEFAULT_L2_BYTES, Target, cpu_target
 
 CPUINFO = "/proc/cpuinfo"
 CACHES = "/sys/devices/system/cpu/cpu0/cache"
@@ -55,14 +49,8 @@ def probe_target() -> Target:
         vector_bytes = 64
         registers = 32
         features |= {"avx512"}
-    return cpu_target(
-        vector_bytes,
-        features,
-        registers,
-        l1_bytes=read_cache_bytes(CACHES, 1) or DEFAULT_L1_BYTES,
-        l2_bytes=read_cache_bytes(CACHES, 2) or DEFAULT_L2_BYTES,
-        l3_bytes=read_cache_bytes(CACHES, 3) or DEFAULT_L3_BYTES,
-    )
+    l2_bytes = read_cache_bytes(CACHES, 2) or DEFAULT_L2_BYTES
+    return cpu_target(vector_bytes, features, registers, l2_bytes)
 
 
 def read_cache_bytes(directory: str, level: int) -> int:
