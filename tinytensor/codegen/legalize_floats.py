@@ -24,8 +24,8 @@ def legalize_half(node: UOp, target: Target) -> UOp:
 
 def negate_half(node: UOp, target: Target) -> UOp:
     """Flip the sign bit of a half, without widening.  Always legal: so does -x."""
-    x = node.operands[0]
-    return bitcast(bitcast(x, dtypes.uint16) ^ 0x8000, node.dtype.scalar)
+    bits = bitcast(node.operands[0], dtypes.uint16)
+    return bitcast(bits ^ 0x8000, node.dtype.scalar)
 
 
 def legalize_maximum(node: UOp, target: Target) -> UOp:
@@ -40,11 +40,14 @@ def legalize_maximum(node: UOp, target: Target) -> UOp:
     if _is_plain_bound(node.op, y):
         return where(x <= y if node.op is Op.MAX else y <= x, y, x)
     bits = UNSIGNED[node.dtype.bits]
-    pair = bitcast(x, bits), bitcast(y, bits)
-    merged = pair[0] & pair[1] if node.op is Op.MAX else pair[0] | pair[1]
-    is_beyond = y < x if node.op is Op.MAX else x < y
-    chosen = where(is_beyond | compare(Op.NE, x, x), x, y)
-    return where(compare(Op.EQ, x, y), bitcast(merged, node.dtype.scalar), chosen)
+    left, right = bitcast(x, bits), bitcast(y, bits)
+    merged, is_beyond = left | right, x < y
+    if node.op is Op.MAX:
+        merged, is_beyond = left & right, y < x
+    is_nan = compare(Op.NE, x, x)
+    chosen = where(is_beyond | is_nan, x, y)
+    is_tie = compare(Op.EQ, x, y)
+    return where(is_tie, bitcast(merged, node.dtype.scalar), chosen)
 
 
 def _is_plain_bound(op: Op, y: UOp) -> bool:
@@ -66,8 +69,9 @@ def legalize_modulo(node: UOp, target: Target) -> UOp:
         return modulo_toward_floor(node)
     rest = _call("fmod", x, y)
     zero = operand(x, 0.0)
-    carries = compare(Op.NE, rest, zero) & ((rest < zero) ^ (y < zero))
-    return where(carries, rest + y, rest)
+    has_rest = compare(Op.NE, rest, zero)
+    signs_differ = (rest < zero) ^ (y < zero)
+    return where(has_rest & signs_differ, rest + y, rest)
 
 
 def legalize_function(node: UOp, target: Target) -> UOp:

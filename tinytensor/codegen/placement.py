@@ -12,7 +12,8 @@ class Placement:
 
     def __init__(self) -> None:
         self.statements: list[UOp] = []
-        self._scopes: list[set[UOp]] = [set()]
+        self._visible: set[UOp] = set()
+        self._scopes: list[list[UOp]] = [[]]
 
     @property
     def is_inside_block(self) -> bool:
@@ -22,12 +23,13 @@ class Placement:
     def add(self, node: UOp) -> None:
         """Append a statement after the values it needs, and follow its blocks."""
         if node.op in CLOSERS:
-            self._scopes.pop()
-        for each in reversed(node.operands):
+            self._visible.difference_update(self._scopes.pop())
+        for each in reversed(self._missing(node)):
             self.place(each)
-        self._append(node)
+        if node not in self._visible:
+            self._append(node)
         if node.op in OPENERS:
-            self._scopes.append(set())
+            self._scopes.append([])
 
     def place(self, root: UOp) -> None:
         """Append a value, unless it is in sight.
@@ -37,24 +39,22 @@ class Placement:
         pending = [root]
         while pending:
             node = pending[-1]
-            missing = [] if self._is_visible(node) else self._missing(node)
+            missing = [] if node in self._visible else self._missing(node)
             pending.extend(missing)
             if missing:
                 continue
             pending.pop()
-            require(self._is_visible(node) or is_pure(node), node, "is used outside its block")
-            self._append(node)
-
-    def _append(self, node: UOp) -> None:
-        if not self._is_visible(node):
-            self.statements.append(node)
-            self._scopes[-1].add(node)
+            if node not in self._visible:
+                require(is_pure(node), node, "is used outside its block")
+                self._append(node)
 
     def _missing(self, node: UOp) -> list[UOp]:
-        return [each for each in node.operands if not self._is_visible(each)]
+        return [each for each in node.operands if each not in self._visible]
 
-    def _is_visible(self, node: UOp) -> bool:
-        return any(node in scope for scope in self._scopes)
+    def _append(self, node: UOp) -> None:
+        self.statements.append(node)
+        self._visible.add(node)
+        self._scopes[-1].append(node)
 
 
 def drop_unused(statements: list[UOp]) -> tuple[UOp, ...]:

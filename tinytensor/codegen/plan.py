@@ -47,12 +47,7 @@ PLANS = (
     Plan("loops", loops.facts, loops.lower, loops.describe),
 )
 CUDA_PLANS = (
-    Plan(
-        "contraction",
-        cuda_contraction.facts,
-        cuda_contraction.lower,
-        cuda_contraction.describe,
-    ),
+    Plan("contraction", cuda_contraction.facts, cuda_contraction.lower, cuda_contraction.describe),
     Plan("multiply-add", cuda_ffma.facts, cuda_ffma.lower, cuda_ffma.describe),
     Plan("reduction", cuda_reduction.facts, cuda_folding.lower, cuda_reduction.describe),
     Plan("turning", cuda_turning.facts, cuda_turning.lower, cuda_turning.describe),

@@ -10,12 +10,7 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import folded_ranges
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.uop import (
-    UOp,
-    index_const,
-    make_range,
-    walk,
-)
+from tinytensor.ops.uop import UOp, index_const, make_range, walk
 
 FOLDS = frozenset((Op.REDUCE, Op.CONTRACT))
 
