@@ -129,8 +129,8 @@ def adapt(
 
 
 def ordered(f: Functions, x: Array) -> Sequence[Array]:
-    """Sort the rows, and say where each value was."""
-    return list(x.sort(-1))
+    """Sort the rows, and say where each value was; equal ones stay in order."""
+    return list(x.sort(dim=-1, stable=True))
 
 
 def run_totals(f: Functions, x: Array) -> Array:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from tinytensor.ops.kernel import Decision
-from tinytensor.ops.op import ELEMENTWISE, VIEWS
+from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
 from tinytensor.ops.uop import UOp
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.order import nbytes_of
@@ -70,11 +70,12 @@ def _common_source(region: Region, users: Mapping[UOp, list[UOp]]) -> UOp:
 def _is_read_once(
     region: Region, node: UOp, users: Mapping[UOp, list[UOp]], members: AbstractSet[UOp]
 ) -> bool:
-    """Whether all who read a value outside of its region are elementwise members of another."""
+    """Whether all who read a value outside of its region need each element once."""
     shown = [each for each in region.position if source_of(region, each) is node]
     readers = [each for view in shown for each in users.get(view, ())]
     outside = [each for each in readers if each not in region.position]
-    return all(each in members and each.op in ELEMENTWISE for each in outside)
+    once = ELEMENTWISE | {Op.REDUCE}
+    return all(each in members and each.op in once for each in outside)
 
 
 def _is_cheap(region: Region, node: UOp, base: UOp, written: AbstractSet[UOp]) -> bool:
