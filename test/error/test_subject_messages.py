@@ -6,7 +6,7 @@ import pytest
 
 import tinytensor
 from tinytensor import Tensor, dtypes
-from tinytensor.errors import DTypeError, ShapeError, ValueOutOfRange
+from tinytensor.errors import DTypeError, IndexOutOfRange, ShapeError, ValueOutOfRange
 
 zeros = Tensor.zeros
 
@@ -27,6 +27,11 @@ MISTAKES = [
         ShapeError,
         lambda: zeros(2).rot90(),
         "rot90: no plane: dims (0, 1) of shape (2,); there must be two different axes.",
+    ),
+    (
+        IndexOutOfRange,
+        lambda: zeros().repeat_interleave(2, 0),
+        "repeat_interleave: a 0-d tensor has no axes: dim is 0; leave it out.",
     ),
     (
         ShapeError,

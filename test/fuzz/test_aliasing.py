@@ -27,10 +27,10 @@ def look(x, how):
 def difference(ours, theirs, facts, licenses=()):
     """Say where two runs of one program showed something else; empty if nowhere.
 
-    What follows a refusal of the other's that is licensed is not compared.
+    What follows a refusal that is licensed is not compared.
     """
     for mine, other in zip_longest(ours, theirs, fillvalue=NOTHING):
-        if any(each in other.error for each in licenses):
+        if any(each in other.error or each in mine.error for each in licenses):
             return ""
         if mine.step != other.step:
             refusal = mine if mine.error else other

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Self, overload
 
-from tinytensor.errors import ShapeError
+from tinytensor.errors import IndexOutOfRange, ShapeError
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import Shape, check_axis, check_shape, flat_sizes, infer_shape
 from tinytensor.tensor.base import TensorBase
@@ -75,6 +75,9 @@ class Arranging(Movement):
 
     def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
         """Return each element several times in a row; of the flat tensor unless dim is given."""
+        if dim is not None and self.ndim == 0:
+            sentence = f"repeat_interleave: a 0-d tensor has no axes: dim is {dim}"
+            raise IndexOutOfRange(f"{sentence}; leave it out.")
         x = self.flatten() if dim is None else self
         axis = check_axis("repeat_interleave", dim or 0, x.ndim)
         check_shape("repeat_interleave", (repeats,))
