@@ -14,12 +14,14 @@ FUNCTION_LINES = 40
 DEPTH = 4
 # docs/decisions/code-budget.md says why these four are counted as they are.
 BUDGETS = {
-    "compiler and runtime": 8500,
+    "compiler and runtime": 8400,
     "CUDA target": 5000,
     "checking machinery": 2500,
     "Tensor, gradients, nn and interop": 10000,
 }
-CHECKS = re.compile(r"tinytensor/ops/(interpret|verify|text|fold|philox|block_|uniform)")
+CHECKS = re.compile(
+    r"tinytensor/(ops/(interpret|verify|text|fold|philox|block_|uniform)|schedule/check)"
+)
 CUDA = re.compile(
     r"tinytensor/(runtime/cuda/"
     r"|codegen/(\w*cuda|instructions_hopper|legalize_(lanes|tiles)|block_builder|simplify_linear)"
