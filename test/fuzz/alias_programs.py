@@ -406,7 +406,9 @@ FRESH = (
     lambda g, x, name: f"{name}.clamp(-1, 2)" if x.dtype.kind != "b" else None,
     lambda g, x, name: f"{name}.flip({g.axis(x)})" if x.ndim else None,
     lambda g, x, name: f"{name}.roll(1, {g.axis(x)})" if x.ndim else None,
-    lambda g, x, name: f"{name}.sort({g.axis(x)})[0]" if x.dtype.kind != "b" else None,
+    lambda g, x, name: (
+        f"{name}.sort(stable=True, dim={g.axis(x)})[0]" if x.dtype.kind != "b" else None
+    ),
 )
 
 

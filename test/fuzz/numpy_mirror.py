@@ -211,9 +211,9 @@ class Mirror:
     def gather(self, axis, index):
         return Mirror(self.array[places(index.array, axis, self.shape)])
 
-    def sort(self, axis):
+    def sort(self, stable, dim):
         return Mirror(
-            np.sort(self.array, axis, kind="stable") if self.shape else self.array + 0
+            np.sort(self.array, dim, kind="stable") if self.shape else self.array + 0
         ), None
 
     # Writes.
