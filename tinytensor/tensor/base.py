@@ -25,6 +25,7 @@ from tinytensor.ops.uop import Number, UOp, cast
 from tinytensor.realize import Root, realize, to_host
 from tinytensor.tensor.axes import Shape, check_axis
 from tinytensor.tensor.grad_mode import MODE
+from tinytensor.tensor.nodes import full_like
 from tinytensor.tensor.view import (
     View,
     apply_steps,
@@ -226,6 +227,8 @@ class TensorBase:
             self.cell.lifted |= {mark}
         elif mark or not MODE.is_enabled:
             whole = with_rules(cut(whole), [before], lambda g, *_: g)
+        elif not requires_gradient(whole):  # a tensor that required one does so still
+            whole = with_rules(whole, [before], lambda g, *_: full_like(g, 0))
         self.cell.write(whole)
         self.site = caller_site()
 
