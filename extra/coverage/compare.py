@@ -41,9 +41,8 @@ def outcome(call: Callable[[], Any]) -> Result:
 
 def is_unsupported(error: Result) -> bool:
     """Tell whether PyTorch has no kernel for a dtype, though the operator takes its kind."""
-    return isinstance(error, Exception) and (
-        isinstance(error, NotImplementedError) or "not implemented for" in str(error)
-    )
+    is_told = any([each in str(error) for each in ("not implemented for", "does not support bool")])
+    return isinstance(error, NotImplementedError) or (isinstance(error, Exception) and is_told)
 
 
 def tensors_in(result: Result) -> list[Tensor]:

@@ -10,7 +10,7 @@ import numpy as np
 
 import tinytensor
 from extra.coverage.compare import outcome
-from extra.coverage.record import FLOATS, Library, Result, Shape, resolve
+from extra.coverage.record import DTYPES, FLOATS, Library, Result, Shape, resolve, written
 from extra.coverage.run import Verdict
 from tinytensor import autograd
 
@@ -62,6 +62,15 @@ def chosen(library: Library, shape: Shape, dtype: Result) -> Result:
     return weights.multinomial(math.prod(shape), replacement=True).reshape(shape)
 
 
+def filled(name: str, spread: Spread, *arguments: float, dtypes: tuple[str, ...] = FLOATS) -> Draw:
+    """Return the draw of a method that fills its tensor."""
+
+    def call(library: Library, shape: Shape, dtype: Result) -> Result:
+        return written(name, library.ones(shape, dtype=dtype), *arguments)
+
+    return Draw(f"Tensor.{name}", call, spread, dtypes)
+
+
 LINE: dict[str, Shape] = {"forward": (4096,), "empty": (0,)}
 DRAWS = [
     Draw("rand", lambda t, s, d: t.rand(s, dtype=d), Spread(0.5, 12**-0.5, 0, 1)),
@@ -87,12 +96,10 @@ DRAWS = [
         ("int16", "int32", "int64", "float32", "float64"),
         LINE,
     ),
-    Draw("Tensor.normal_", lambda t, s, d: t.ones(s, dtype=d).normal_(1, 2), Spread(1, 2, -15, 17)),
-    Draw(
-        "Tensor.uniform_",
-        lambda t, s, d: t.ones(s, dtype=d).uniform_(-1, 3),
-        Spread(1, 4 * 12**-0.5, -1, 3),
-    ),
+    filled("normal_", Spread(1, 2, -15, 17), 1, 2),
+    filled("uniform_", Spread(1, 4 * 12**-0.5, -1, 3), -1, 3),
+    filled("bernoulli_", Spread(0.25, 0.1875**0.5, 0, 1), 0.25, dtypes=DTYPES),
+    filled("random_", Spread(5, 2, 2, 8), 2, 9, dtypes=(*INTEGERS, *FLOATS)),
     Draw(
         "Tensor.bernoulli",
         lambda t, s, d: t.full(s, 0.25, dtype=d).bernoulli(),

@@ -73,6 +73,13 @@ def property_of(name: str) -> Record:
     return Record(f"Tensor.{name}", (matrix,), zero_dim="a matrix's")
 
 
+def laid(name: str) -> Record:
+    """Return a record of what tells how a tensor and a view of it lie in memory."""
+    examples = (on("3 4"), on("3 4 5", call=lambda library, x: getattr(x[1:, 2], name)()))
+    nothing = "no element lies anywhere"
+    return Record(f"Tensor.{name}", examples, gradient=INTEGER_RESULT, empty=nothing)
+
+
 def plain(names: str, *examples: Example, **more: Result) -> list[Record]:
     """Return records of methods of one operand."""
     return [Record(f"Tensor.{name}", examples, **more) for name in names.split()]
@@ -96,7 +103,8 @@ RECORDS = [
         empty=(on("0 3", arguments=[(slice(None), 1)]),),
     ),
     *[Record(f"atleast_{n}d", (on("3 4"), on("3"))) for n in (1, 2, 3)],
-    *plain("ravel", on("3 4")),
+    *plain("ravel clone contiguous", on("3 4")),
+    *[laid(name) for name in ("stride", "storage_offset", "is_contiguous")],
     *plain("t", on("3 4"), on("4")),
     property_of("T"),
     property_of("mT"),
@@ -106,6 +114,12 @@ RECORDS = [
     paired("expand_as", "3 1", "2 3 4"),
     paired("view_as", "3 4", "2 6"),
     paired("reshape_as", "3 4", "2 6"),
+    Record(
+        "broadcast_tensors",
+        (on("3 1", "2 3 4"),),
+        broadcast=(on("3 1", "4", "2 1 1"),),
+        empty=(on("0 1", "2 1 4"),),
+    ),
     Record(
         "meshgrid",
         (on("3", "4", call=lambda t, x, y: t.meshgrid(x, y, indexing="ij")),),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from extra.coverage.record import (
     Tolerance,
     on,
     reassociated,
+    written,
 )
 
 SELECTED = "from its data alone"
@@ -77,19 +79,20 @@ def inside_one(example: Example) -> Example:
     return replace(plain, operands=tuple(below))
 
 
-def by_index(name: str, *operands: str, **options: Any) -> Example:  # noqa: ANN401 - what it takes
+def by_index(
+    name: str,
+    *operands: str,
+    dim: int = 0,
+    arguments: Sequence[Any] = (),
+    **options: Any,  # noqa: ANN401 - what it takes
+) -> Example:
     """Return an example of a method called as (dim, index, ..)."""
 
     def call(library: Any, x: Any, *rest: Any) -> Any:  # noqa: ANN401 - either library
-        return getattr(x, name)(options.get("dim", 0), *rest)
+        del library
+        return written(name, x, dim, *rest, *arguments, **options)
 
-    return on(*operands, call=call, **options)
-
-
-def scattered(name: str, **options: Any) -> tuple[Example, ...]:  # noqa: ANN401 - what it takes
-    """Return examples of a scatter from another tensor."""
-    shapes = ("4 5", "3 5 below4 int64", "3 5")
-    return (by_index(name, *shapes), by_index(name, "4 5", "4 2 below5 int64", "4 2", dim=1))
+    return on(*operands, call=call, arguments=arguments, dim=dim, **options)
 
 
 VIEWS = [
@@ -138,6 +141,8 @@ VIEWS = [
     joined("stack", on_list("stack", "3 4", "3 4", dim=-1)),
     joined("vstack"),
     joined("hstack"),
+    joined("concat"),
+    joined("concatenate"),
     joined("dstack"),
     bordered(),
 ]
@@ -152,14 +157,6 @@ CHOICES = [
         by_index("index_select", "4 5", "3 below4 int64"),
         by_index("index_select", "4 5", "6 below5 int64", dim=1),
     ),
-    indexed("scatter", *scattered("scatter")[1:]),
-    indexed("scatter_add", *scattered("scatter_add"), tolerance=reassociated(4)),
-    indexed(
-        "index_add",
-        by_index("index_add", "4 5", "3 below4 int64", "3 5"),
-        by_index("index_add", "4 5", "6 below5 int64", "4 6", dim=1),
-        tolerance=reassociated(7),
-    ),
     Record(
         "Tensor.take_along_dim",
         (on("4 5", "3 5 below4 int64", dim=0),),
@@ -167,11 +164,6 @@ CHOICES = [
         broadcast=(on("4 5", "1 5 below4 int64", dim=0),),
     ),
     indexed("take", on("4 5", "3 2 below20 int64"), zero_dim=(on("", "below1 int64"),)),
-    Record(
-        "Tensor.masked_fill",
-        (on("3 4", "3 4 any bool", arguments=[2]),),
-        broadcast=(on("3 4", "4 any bool", arguments=[1]),),
-    ),
     Record(
         "Tensor.masked_select",
         (on("3 4", "3 4 any bool"),),

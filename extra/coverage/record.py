@@ -82,6 +82,7 @@ class Tolerance:
     signs: bool = True
 
 
+TITLES = {"__getitem__": "x[..]", "__setitem__": "x[..] = y"}
 EXACT = Tolerance()
 UNSIGNED = Tolerance(signs=False)  # -0.0 is below 0.0, as in IEEE 754-2019
 
@@ -128,7 +129,12 @@ class Record:
     def name(self) -> str:
         """The operator's name without the class or module that holds it."""
         bare = self.path.removeprefix("Tensor.").removeprefix("nn.functional.")
-        return {"__getitem__": "x[..]"}.get(bare, bare)
+        return TITLES.get(bare, bare)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the function changes its first operand and returns it."""
+        return self.name.endswith("_")
 
 
 def on(
@@ -153,5 +159,18 @@ def invoke(library: Library, record: Record, example: Example, tensors: Sequence
     """Call a record's function in one library."""
     if example.call is not None:
         return example.call(library, *tensors)
+    if record.is_in_place:
+        return written(record.name, *tensors, *example.arguments, **example.options)
     function = resolve(library, record.path)
     return function(*tensors, *example.arguments, **example.options)
+
+
+def written(name: str, x: Result, *arguments: Result, **options: Result) -> Result:
+    """Call a method; one in place on a view of a copy, to return the copy that it changed."""
+    if not name.endswith("_"):
+        return getattr(x, name)(*arguments, **options)
+    copy = x.clone()
+    view = copy[...]
+    if getattr(view, name)(*arguments, **options) is not view:
+        raise AssertionError(f"{name}: the result is not the tensor itself")
+    return copy

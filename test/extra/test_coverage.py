@@ -9,7 +9,7 @@ from meta.tree import ROOT
 import tinytensor
 from extra.coverage.compare import Oracle, difference
 from extra.coverage.draws import DRAWS, Spread, difference_of_spread
-from extra.coverage.record import EXACT, Operand, Record, function, invoke, on, resolve
+from extra.coverage.record import EXACT, Operand, Record, function, invoke, on, resolve, written
 from extra.coverage.records import RECORDS, names_without_record
 from extra.coverage.run import run_record
 from extra.coverage.samples import laid_out, values_of
@@ -158,6 +158,22 @@ def test_numbers_that_are_spread_otherwise_are_found():
     assert "mean" in difference_of_spread(numbers**1.1, spread, dtypes.float32)
     assert "range" in difference_of_spread(numbers + 1, spread, dtypes.float32)
     assert "deviation" in difference_of_spread(numbers * 0 + 0.5, spread, dtypes.float32)
+
+
+def test_what_is_in_place_changes_a_copy():
+    x = Tensor([[1.0, 2.0]], device="PYTHON")
+
+    result = written("add_", x, 1)
+
+    assert result.tolist() == [[2, 3]]
+    assert x.tolist() == [[1, 2]]
+
+
+def test_a_method_that_only_returns_its_result_is_not_in_place(monkeypatch):
+    monkeypatch.setattr(Tensor, "add_", Tensor.add)
+
+    with pytest.raises(AssertionError, match="add_: the result is not the tensor itself"):
+        written("add_", Tensor([1.0], device="PYTHON"), 1)
 
 
 def test_a_missing_operator_is_told_as_missing():

@@ -82,7 +82,7 @@ LAYERS = [
     (lambda m: m.Softplus(2.0, 1.0), (3, 4)),
     *[(lambda m, name=name: getattr(m, name)(), (3, 4)) for name in PLAIN],
 ]
-SHOWN = [repr(make(torch.nn)) for make, _ in LAYERS]
+SHOWN = [repr(make(nn)) for make, _ in LAYERS]
 
 
 @pytest.mark.parametrize(("make", "shape"), LAYERS, ids=SHOWN)

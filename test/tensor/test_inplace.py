@@ -281,6 +281,18 @@ def test_gradients_pass_through_a_write():
     assert w.grad.tolist() == [2 + 4, 2 + 6, 4]
 
 
+@pytest.mark.parametrize("write", [lambda y: y.zero_(), lambda y: y.fill_(2), lambda y: y.eq_(4)])
+def test_a_tensor_overwritten_by_constants_has_gradients_of_zero(write):
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    y = w * w
+
+    write(y)
+
+    assert y.requires_grad
+    y.sum().backward()
+    assert w.grad.tolist() == [0, 0]
+
+
 def test_a_tensor_without_a_gradient_gets_one_by_a_write():
     w = Tensor([1.0, 2.0], requires_grad=True)
     x = Tensor.zeros(3)

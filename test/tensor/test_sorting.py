@@ -115,6 +115,7 @@ def test_a_median_with_nan_is_nan():
 def test_a_median_of_integers_and_of_nothing():
     assert Tensor([[5, 1], [2, 8]]).median().item() == 2
     assert Tensor([]).median().isnan().item()
+    assert Tensor([], requires_grad=True).median().requires_grad
 
 
 # Records.

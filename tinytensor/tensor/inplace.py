@@ -62,9 +62,7 @@ class Inplace(Arranging):
     index_add_, index_copy_, index_fill_ = twins("index_add index_copy index_fill")
     index_put_, put_ = twins("index_put put")
     masked_fill_, masked_scatter_ = twins("masked_fill masked_scatter")
-    masked_scatter_, tril_, triu_, cumsum_, cumprod_ = twins(
-        "masked_scatter tril triu cumsum cumprod"
-    )
+    tril_, triu_, cumsum_, cumprod_ = twins("tril triu cumsum cumprod")
 
     __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
     __ifloordiv__, __imod__, __ipow__ = floor_divide_, remainder_, pow_

@@ -20,6 +20,7 @@ from tinytensor.tensor.nodes import (
     full_like,
     gather_at,
     iota,
+    pad_axis,
     replace_axis,
     reshape,
     select,
@@ -140,11 +141,10 @@ class Sorting(Reduction):
         if dim is not None:
             (axis,) = self._filled_axes("median", dim)
             return self._chosen(middle_of(at_least_1d(self.uop), axis), axis, *[1] * keepdim)
-        count = self.numel()
-        if count == 0:
+        flat = reshape(self.uop, (self.numel(),))
+        if 0 in flat.shape:
             nothing = math.nan if self.dtype.is_float else self.dtype.min
-            return self._wrap(full(self.dtype, nothing, ()))
-        flat = reshape(self.uop, (count,))
+            flat = pad_axis(flat, 0, 0, 1, nothing)
         return self._wrap(reshape(gather_at(flat, (0,), [middle_of(flat, 0)]), ()))
 
     def cummax(self, dim: int) -> Chosen[Self]:
