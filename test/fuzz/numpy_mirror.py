@@ -141,7 +141,6 @@ class Mirror:
     permute = unary(lambda x, *order: x.transpose(order))
     reshape = unary(lambda x, *shape: x.reshape(*shape))
     view = unary(lambda x, *shape: np.reshape(x, shape, copy=False))
-    flatten = unary(lambda x: x.reshape(-1))
     unsqueeze = unary(np.expand_dims)
     squeeze = unary(lambda x, axis: x.squeeze(axis) if x.shape[axis] == 1 else x[...])
     expand = unary(expand)
@@ -151,6 +150,9 @@ class Mirror:
     movedim = unary(np.moveaxis)
     select = unary(lambda x, axis, index: x[(slice(None),) * axis + (index, ...)])
     detach = unary(lambda x: x[...])
+
+    def flatten(self):
+        return self if self.array.ndim == 1 else self.reshape(-1)
 
     def contiguous(self):
         return self if self.array.flags.c_contiguous else self.clone()
