@@ -26,7 +26,6 @@ from tinytensor.realize import Root, realize, to_host
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import Shape, check_axis
 from tinytensor.tensor.grad_mode import MODE
-from tinytensor.tensor.nodes import full_like
 from tinytensor.tensor.view import (
     View,
     apply_steps,
