@@ -167,14 +167,13 @@ TRANSFORMER = (*ATTENTION, (128, 512), (512, 128))
 VOCABULARY = ((256, 64), (64, 16384), (256,))
 
 GRADIENTS, STEP = Asked.GRADIENTS, Asked.STEP
-ROWS = "the statistics of rows are stored, 8 bytes a row."
-SHARES = "exponentials and shares of a softmax are both kept for its gradient; PyTorch keeps one."
+SHARES = "exponentials and shares of a softmax are both kept, and its kernel takes no memory over."
 WINDOWS = "the gradient of an image is stored once per place in a window before it is summed."
-PASSES = "values merge as pairs of 8 bytes; what PyTorch takes inside its sort is not seen."
+PASSES = "values merge as pairs of 8 bytes, and runs are sorted by folds, which take nothing over."
 BLOCKS = "the sums of blocks of 64 are stored before they are added."
 WORKS = (
     Work("chain", chain, (SQUARE, SQUARE)),
-    Work("softmax", row_shares, (SQUARE,), allowed=1.002, reason=ROWS),
+    Work("softmax", row_shares, (SQUARE,)),
     Work("layer_norm", normalized, (SQUARE, (1024,), (1024,))),
     Work("layer_norm gradients", normalized, (SQUARE, (1024,), (1024,)), GRADIENTS),
     Work("perceptron", perceptron, PERCEPTRON),
@@ -183,15 +182,15 @@ WORKS = (
     Work("convolutions", convolutions, CONVOLUTIONS),
     Work("convolutions gradients", convolutions, CONVOLUTIONS, GRADIENTS, 0, 1.22, WINDOWS),
     Work("attention", attend, ATTENTION),
-    Work("attention gradients", attend, ATTENTION, GRADIENTS, 0, 1.21, SHARES),
-    Work("transformer step", transform, TRANSFORMER, STEP, 0, 1.19, SHARES),
+    Work("attention gradients", attend, ATTENTION, GRADIENTS, 0, 1.24, SHARES),
+    Work("transformer step", transform, TRANSFORMER, STEP, 0, 1.22, SHARES),
     Work("deep gradients", deep, DEEP, GRADIENTS),
     Work("deep checkpointed", spared, DEEP, GRADIENTS),
     Work("cross entropy", surprise, ((256, 16384), (256,)), classes=16384),
     Work("vocabulary gradients", project_and_compare, VOCABULARY, GRADIENTS, 16384),
     Work("momentum", decay, (SQUARE,) * 3),
     Work("adam", adapt, (SQUARE,) * 4),
-    Work("sort", ordered, ((256, 1024),), allowed=1.5, reason=PASSES),
+    Work("sort", ordered, ((256, 1024),), allowed=1.75, reason=PASSES),
     Work("cumsum", run_totals, (SQUARE,), allowed=1.01, reason=BLOCKS),
     Work("cat", joined, ((1024, 512), (1024, 512))),
     Work("einsum", contracted, ((8, 256, 256),) * 3),
