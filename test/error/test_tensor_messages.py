@@ -174,6 +174,11 @@ DTYPE_MISTAKES = [
     ),
     (
         lambda: Tensor([zeros(2), zeros(2)]),
+        "tensor: an element of the list has axes: shape (2,); "
+        "all must be numbers or 0-d. Use stack.",
+    ),
+    (
+        lambda: Tensor([None]),
         "tensor: an element is no number: NumPy reads the lists as object; "
         "all must be bool, int or float. Use stack for tensors.",
     ),

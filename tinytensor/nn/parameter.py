@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, Self
 
 from tinytensor.dtype import DType
 from tinytensor.ops.uop import UOp
@@ -33,6 +34,12 @@ class Parameter(Tensor):
 
     def _blank(self) -> Tensor:  # type: ignore[override]  # nor are views
         return Tensor.__new__(Tensor)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a parameter with the same values in memory of its own, and no gradient yet."""
+        copied = super().__deepcopy__(memo)
+        copied._grad = None
+        return copied
 
     def __repr__(self) -> str:
         """Compute the parameter and show its values."""

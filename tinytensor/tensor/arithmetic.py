@@ -264,6 +264,9 @@ class Arithmetic(TensorBase):
             raise DTypeError(f"{sentence}; the exponent must be 0 or more.")
         return self._wrap(whole_power(x, int(exponent)))
 
+    def __pos__(self) -> Self:
+        return self
+
     def __neg__(self) -> Self:
         check_dtype("neg", self.dtype, is_no_bool)
         return self._wrap(neg(self.uop))

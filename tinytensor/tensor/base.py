@@ -336,6 +336,12 @@ class TensorBase:
         value: Number = self._values().item()
         return value
 
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
+        values = self.numpy()  # a copy, whatever is asked for
+        return values if dtype is None else values.astype(dtype)
+
     def __bool__(self) -> bool:
         if self.numel() != 1:
             sentence = f"bool: the truth of several values is ambiguous: shape {self.shape}"

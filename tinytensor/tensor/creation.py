@@ -39,12 +39,22 @@ def copy_to(uop: UOp, source: str, destination: str) -> UOp:
     return UOp(Op.COPY, uop.dtype, (uop,), DeviceAttrs(destination))
 
 
+def check_dtype_given(who: str, dtype: object) -> None:
+    """Raise DTypeError for what was given as a dtype and is none."""
+    if dtype is not None and not isinstance(dtype, DType):
+        raise DTypeError(f"{who}: no dtype: {dtype!r}; it must be one of dtypes.")
+
+
 def _content(data: Content, dtype: DType | None, device: str) -> UOp:
     if isinstance(data, np.ndarray):
         found = from_numpy(data.dtype)
         leaf = from_host(data.astype(found.storage_numpy), found, device)
         return cast(leaf, dtype or found)
     if isinstance(data, (list, tuple)):
+        for each in data:
+            if isinstance(each, TensorBase) and each.ndim:
+                sentence = f"tensor: an element of the list has axes: shape {each.shape}"
+                raise DTypeError(f"{sentence}; all must be numbers or 0-d. Use stack.")
         values, chosen = nested_values(data, dtype)
         return from_host(values, chosen, device)
     if isinstance(data, np.generic) and is_number(data):
@@ -68,6 +78,7 @@ class Creation(TensorBase):
         device: str | None = None,
         requires_grad: bool = False,
     ) -> None:
+        check_dtype_given("tensor", dtype)
         if isinstance(data, TensorBase):
             place = data.device if device is None else canonical_device(device)
             uop = cut(copy_to(cast(data.uop, dtype or data.dtype), data.device, place))
@@ -139,6 +150,7 @@ class Creation(TensorBase):
         device: str | None,
         requires_grad: bool,
     ) -> Self:
+        check_dtype_given(who, dtype)
         chosen = dtype or number_dtype(value)
         shape = check_shape(who, size)
         uop = full(chosen, check_number(who, value, chosen), shape)

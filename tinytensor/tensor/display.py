@@ -74,6 +74,10 @@ class Display(Autograd):
 
     __slots__ = ()
 
+    def __format__(self, spec: str) -> str:
+        """Write a 0-d tensor as its number, others as `repr` does."""
+        return format(self.item(), spec) if self.ndim == 0 else format(repr(self), spec)
+
     def __repr__(self) -> str:
         """Compute the tensor and show its values."""
         values = describe_values(self._values())

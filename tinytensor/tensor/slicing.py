@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 from tinytensor.errors import IndexOutOfRange, ShapeError
@@ -51,6 +51,11 @@ class Slicing(Arranging):
             raise IndexOutOfRange(f"{sentence}; it must be in {-extent} .. {extent - 1}.")
         begin = index % extent
         return self._part(axis, range(begin, begin + 1)).squeeze(axis)
+
+    def __iter__(self) -> Iterator[Self]:
+        if self.ndim == 0:
+            raise TypeError("iter: a 0-d tensor has no elements in a row; ndim must be 1 or more.")
+        return iter(self.unbind())
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """Return every element of an axis."""
