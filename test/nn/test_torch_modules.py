@@ -8,6 +8,7 @@ from tinytensor.config import config
 
 torch = pytest.importorskip("torch")
 
+ORACLE = "2.13."  # elsewhere a module may lack an argument
 EPSILON = 2.0**-23
 RNG = np.random.default_rng(5)
 
@@ -27,7 +28,9 @@ def both(make):
     try:
         theirs = make(torch.nn)
     except TypeError as error:
-        pytest.skip(f"this PyTorch is older than its argument: {error}")
+        if torch.__version__.startswith(ORACLE):
+            raise
+        pytest.skip(f"not the PyTorch that the tests are written for: {error}")
     ours = make(nn)
     ours.load_state_dict({name: Tensor(each.numpy()) for name, each in theirs.state_dict().items()})
     return ours, theirs
