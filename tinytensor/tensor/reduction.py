@@ -166,9 +166,6 @@ class Reduction(TensorBase):
         spread = variance(widen(at_least_1d(self.uop)), axes, correction)
         return self._folded(root_of_spread(spread), axes, keepdim, result)
 
-    def __contains__(self, element: object) -> bool:
-        return bool((self == element).any())  # type: ignore[attr-defined]  # a Tensor
-
     def any(self, dim: Dims = None, keepdim: bool = False) -> Self:
         """Tell whether one element is not 0."""
         return self._truth("any", Combine.OR, dim, keepdim)

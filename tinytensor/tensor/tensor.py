@@ -13,6 +13,7 @@ from tinytensor.tensor.gathering import Gathering
 from tinytensor.tensor.inplace import Inplace
 from tinytensor.tensor.joining import Joining
 from tinytensor.tensor.logic import Logic
+from tinytensor.tensor.operands import Operand
 from tinytensor.tensor.products import Products
 from tinytensor.tensor.random import Random
 from tinytensor.tensor.sampling import Sampling
@@ -52,3 +53,6 @@ class Tensor(
     """
 
     __slots__ = ()
+
+    def __contains__(self, element: Operand) -> bool:
+        return bool((self == element).any())
