@@ -7,6 +7,7 @@ import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from extra.bench.table import place
 from extra.coverage.draws import DRAWS, run_draw
 from extra.coverage.record import Library
 from extra.coverage.records import RECORDS, names_without_record
@@ -18,14 +19,14 @@ from tinytensor.lazy import lazy_import
 
 def main() -> int:
     """Run the records asked for; give 1 when one differs from PyTorch."""
-    options = parse()
+    options, where = parse(), place()
     library = lazy_import("torch", "test-torch", "extra.coverage")
     with config(device=options.device):
         verdicts = []
         for verdict in run_all(options.names, library):
             verdicts.append(verdict)
             print("\n".join(verdict.problems), end="\n" if verdict.problems else "", flush=True)
-    page = page_of(verdicts, options.device, library.__version__)
+    page = page_of(verdicts, options.device, library.__version__, where)
     if options.write:
         options.write.write_text(page, "utf-8")
     print(f"without a record: {', '.join(names_without_record()) or 'none'}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from extra.coverage.record import DTYPES
 from extra.coverage.run import ASPECTS, Verdict
@@ -16,8 +16,9 @@ HEAD = """# Operators, compared with PyTorch
 python -m extra.coverage --write docs/coverage.md
 ```
 
-on the device {device}, where PyTorch is installed (`make test-torch`). `extra/coverage` describes
-each operator by a few example calls that both libraries run.
+on the device {device} at commit `{commit}`, {date}, where PyTorch is installed
+(`make test-torch`). `extra/coverage` describes each operator by a few example calls that both
+libraries run.
 
 - **dtypes**: those that PyTorch takes, each with the same values, shapes and result dtypes. What
   PyTorch refuses is refused with an error of the same class. *all* are {every}.
@@ -36,8 +37,10 @@ FLOATING = DTYPES[-4:]
 WHOLE = DTYPES[1:6]
 
 
-def page_of(verdicts: Sequence[Verdict], device: str, version: str) -> str:
-    """Return the page: how many operators count, how it was found out, and the table."""
+def page_of(
+    verdicts: Sequence[Verdict], device: str, version: str, where: Mapping[str, str]
+) -> str:
+    """Return the page: how many operators count, how that was found out and where, the table."""
     missing = [each.name for each in verdicts if each.is_missing]
     listed = f" ({len(missing)} are missing: {', '.join(missing)})" if missing else ""
     head = HEAD.format(
@@ -46,6 +49,8 @@ def page_of(verdicts: Sequence[Verdict], device: str, version: str) -> str:
         missing=listed,
         version=version.split("+")[0],
         device=device,
+        commit=where["commit"],
+        date=where["date"],
         every=", ".join(DTYPES),
     )
     columns = ("op", "dtypes", *ASPECTS, "notes")

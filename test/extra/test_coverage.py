@@ -178,11 +178,14 @@ def test_a_method_that_only_returns_its_result_is_not_in_place(monkeypatch):
 
 def test_a_missing_operator_is_told_as_missing():
     record = Record("Tensor.no_such_operator", (on("3 4"),))
+    where = {"commit": "0123abc", "date": "2026-01-02"}
 
     verdict = run_record(record, None)
+    page = page_of([verdict], "CPU", "2.13.0", where)
 
     assert not verdict.counts
-    assert "| `no_such_operator` | | missing |" in page_of([verdict], "CPU", "2.13.0")
+    assert "| `no_such_operator` | | missing |" in page
+    assert "commit `0123abc`, 2026-01-02" in page
 
 
 def test_functions_of_the_package_are_found_by_their_path():
