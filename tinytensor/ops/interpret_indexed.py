@@ -66,13 +66,17 @@ def run_kernel(kernel: Kernel, arrays: Sequence[Array]) -> None:
 def run_sink(sink: UOp, ranges: Sequence[UOp], arrays: Sequence[Array]) -> None:
     """Run all stores of a sink, in blocks over `ranges`, outermost first.
 
+    Within a block all values are computed before the first store.
+
     Cost: no temporary is larger than a block, except where folded ranges alone exceed one.
     """
     nodes = walk([sink])
     affine = find_affine(nodes)
-    steps = _plan_steps(nodes, affine)
+    stores = [node for node in nodes if node.op is Op.STORE]
+    steps = _plan_steps([*[node for node in nodes if node.op is not Op.STORE], *stores], affine)
+    changing = frozenset([node.operands[0] for node in stores])
     for block in _split_into_blocks(nodes, ranges):
-        space = _Space(block, affine, arrays)
+        space = _Space(block, affine, arrays, changing)
         values: dict[UOp, Array] = {}
         for step in steps:
             operands = [values[each] for each in step.reads]
@@ -178,7 +182,14 @@ def _parts(extent: int, count: int) -> list[range]:
 class _Space:
     """What evaluation reads in one block: the ranges' axes and values, and the arrays."""
 
-    def __init__(self, block: Block, affine: dict[UOp, Affine], arrays: Sequence[Array]) -> None:
+    def __init__(
+        self,
+        block: Block,
+        affine: dict[UOp, Affine],
+        arrays: Sequence[Array],
+        changing: frozenset[UOp],
+    ) -> None:
+        self.changing = changing
         self.block = block
         self.affine = affine
         self.arrays = arrays
@@ -247,7 +258,9 @@ def _range(space: _Space, node: UOp) -> Array:
 
 def _load(space: _Space, node: UOp, *operands: Array) -> Array:
     if not operands:
-        return from_storage(space.view(node), node.dtype)
+        seen = space.view(node)
+        is_changing = node.operands[0] in space.changing
+        return from_storage(seen.copy() if is_changing else seen, node.dtype)
     array, (index, *guard) = space.array(node), operands
     if not guard:
         inside = _inside(node, index, array)

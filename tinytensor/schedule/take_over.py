@@ -1,8 +1,8 @@
 """Lets a kernel compute in an operand's memory: two of its params become one.
 
-A kernel may, when it reads each element of the operand before it writes the same element of the
-output, and never again. Then no two params overlap, and what reads or writes the one param knows
-that it changes.
+A kernel may, when it reads each element of the operand where it writes the same element of the
+output, because all values of a point are computed before the first of them is stored. Then no two
+params overlap, and what reads or writes the one param knows that it changes.
 """
 
 from __future__ import annotations
@@ -24,23 +24,17 @@ def may_take(kernel: Kernel, output: int, operand: int) -> bool:
     """Say whether an output may lie where an operand lies; both are numbers of params.
 
     Without a fold, each point of the ranges writes an element of its own, for all plans. So it is
-    enough that every index at which the operand is read is the store's, and that no store that
-    follows needs the operand.
+    enough that every index at which the operand is read is the store's.
     """
     written, read = kernel.params[output], kernel.params[operand]
     points = math.prod([each.extent for each in kernel.ranges])
     if written.dtype is not read.dtype or {written.elements, read.elements} != {points}:
         return False
-    stores = kernel.sink.operands
-    numbers = [store.operands[0].attrs.number for store in stores]
-    place = numbers.index(output)
-    index = stores[place].operands[1]
-    loads = [node for node in walk(stores) if _reads(node, operand)]
-    return (
-        all(load.operands[1] is index for load in loads)
-        and not any(_reads(node, operand) for node in walk(stores[place + 1 :]))
-        and not any(folded_ranges(node) for node in walk(stores))
-    )
+    nodes = walk((kernel.sink,))
+    stores = {store.operands[0].attrs.number: store for store in kernel.sink.operands}
+    index = stores[output].operands[1]
+    loads = [node for node in nodes if _reads(node, operand)]
+    return all(load.operands[1] is index for load in loads) and not any(map(folded_ranges, nodes))
 
 
 def _reads(node: UOp, number: int) -> bool:
