@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tinytensor.config import config
 from tinytensor.errors import Site
+from tinytensor.ops.instances import at_extent
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
@@ -33,11 +34,15 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A kernel of a schedule, what its plan decided, and whether it was compiled before."""
+    """A kernel of a schedule, what its plan decided, and whether it was compiled before.
+
+    An instanced kernel has the extents of its instances.
+    """
 
     kernel: Kernel
     plan: Sequence[Decision]
     was_compiled: bool
+    extents: Sequence[int] = ()
 
 
 _CAPTURES: list[list[Planned]] = []
@@ -59,12 +64,14 @@ def wants_schedule() -> bool:
     return config.debug >= 2 or bool(_CAPTURES)
 
 
-def work_of(kernel: Kernel) -> Work:
-    """Count a kernel's operations and the bytes of the buffers it touches.
+def work_of(kernel: Kernel, extents: Sequence[int] = ()) -> Work:
+    """Count a kernel's operations and the bytes of the buffers it touches, in all its instances.
 
     An op runs once for each value of the ranges it varies over or folds; a multiply-add of a
     contraction counts as two operations.
     """
+    if extents:
+        kernel = at_extent(kernel, sum(extents))
     nodes = walk((kernel.sink,))
     varies = dependencies(nodes)
     flops = 0
@@ -82,9 +89,9 @@ def _operations(node: UOp) -> int:
     return 1 if is_arithmetic and node.op not in (Op.CAST, Op.BITCAST, Op.WHERE) else 0
 
 
-def launch_line(kernel: Kernel, device: str, time_us: float) -> str:
+def launch_line(kernel: Kernel, device: str, time_us: float, extents: Sequence[int] = ()) -> str:
     """Return DEBUG=1's line: kernel, time, GFLOP/s and GB/s. Units: µs."""
-    work = work_of(kernel)
+    work = work_of(kernel, extents)
     seconds = max(time_us, 0.01) * 1e-6
     gflops, gbytes = work.flops / seconds / 1e9, work.bytes_moved / seconds / 1e9
     return (
@@ -92,9 +99,9 @@ def launch_line(kernel: Kernel, device: str, time_us: float) -> str:
     )
 
 
-def print_launch(kernel: Kernel, device: str, time_us: float) -> None:
+def print_launch(kernel: Kernel, device: str, time_us: float, extents: Sequence[int] = ()) -> None:
     """Print one line about a launch (DEBUG=1)."""
-    _print(launch_line(kernel, device, time_us))
+    _print(launch_line(kernel, device, time_us, extents))
 
 
 def schedule_lines(planned: Sequence[Planned]) -> list[str]:
@@ -103,10 +110,12 @@ def schedule_lines(planned: Sequence[Planned]) -> list[str]:
     for number, each in enumerate(planned, start=1):
         kernel = each.kernel
         made = "compiled before" if each.was_compiled else "compiled now"
-        moved = work_of(kernel).bytes_moved
+        moved = work_of(kernel, each.extents).bytes_moved
         head = f"kernel {number}/{len(planned)}  {kernel.name}"
         count = len(kernel.params)
         buffers = "1 buffer" if count == 1 else f"{count} buffers"
+        if each.extents:
+            buffers = f"{len(each.extents)} instances of {buffers}"
         lines.append(f"{head}  {buffers}, {_size(moved)}, {made}")
         decisions = _merged((*kernel.decisions, *each.plan))
         lines.extend(f"  {each.kind:9} {each.subject}: {each.reason}" for each in decisions)

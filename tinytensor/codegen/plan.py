@@ -11,10 +11,12 @@ from tinytensor.codegen.plans import (
     cuda_contraction,
     cuda_ffma,
     cuda_folding,
+    cuda_instances,
     cuda_loops,
     cuda_pointwise,
     cuda_reduction,
     cuda_turning,
+    instances,
     loops,
     pointwise,
     reduction,
@@ -41,12 +43,14 @@ class Plan:
 
 # Best first; the last one takes every kernel.
 PLANS = (
+    Plan("instances", instances.facts, instances.lower, instances.describe),
     Plan("contraction", contraction.facts, contraction.lower, contraction.describe),
     Plan("reduction", reduction.facts, reduction.lower, reduction.describe),
     Plan("pointwise", pointwise.facts, pointwise.lower, pointwise.describe),
     Plan("loops", loops.facts, loops.lower, loops.describe),
 )
 CUDA_PLANS = (
+    Plan("instances", cuda_instances.facts, cuda_instances.lower, cuda_instances.describe),
     Plan("contraction", cuda_contraction.facts, cuda_contraction.lower, cuda_contraction.describe),
     Plan("multiply-add", cuda_ffma.facts, cuda_ffma.lower, cuda_ffma.describe),
     Plan("reduction", cuda_reduction.facts, cuda_folding.lower, cuda_reduction.describe),

@@ -118,6 +118,10 @@ def _const(warp: Warp, node: UOp) -> Array:
     return np.full(WARP_THREADS, constant(node))
 
 
+def _extent(warp: Warp, node: UOp) -> Array:
+    return np.full(WARP_THREADS, node.attrs.extent, node.dtype.value_numpy)
+
+
 def _place(warp: Warp, node: UOp) -> Array:
     if node.attrs.kind == "thread":
         return (warp.number * WARP_THREADS + LANES).astype(np.int32)
@@ -181,6 +185,7 @@ CONTROL_STEPS: dict[Op, Callable[..., Array | None]] = {
     Op.READ: _read,
     Op.WRITE: _write,
     Op.CONST: _const,
+    Op.EXTENT: _extent,
     Op.PLACE: _place,
     Op.SPLAT: _splat,
     Op.STACK: _stack,

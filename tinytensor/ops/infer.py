@@ -232,7 +232,7 @@ def _shuffle(node: UOp) -> Shape:
 
 
 INFER: dict[Op, Callable[[UOp], Shape]] = {
-    **dict.fromkeys((Op.CONST, Op.PARAM, Op.RANGE, Op.WORKSPACE, Op.REGISTER), _leaf),
+    **dict.fromkeys((Op.CONST, Op.PARAM, Op.RANGE, Op.EXTENT, Op.WORKSPACE, Op.REGISTER), _leaf),
     **dict.fromkeys((*UNARY, *BINARY, *MACHINE), _arithmetic),
     **dict.fromkeys(COMPARE, _compare),
     **dict.fromkeys((Op.SINK, Op.LOOP, Op.ENDLOOP, Op.IF, Op.ELSE, Op.ENDIF), _scalar),

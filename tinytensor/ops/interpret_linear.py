@@ -192,6 +192,7 @@ LINEAR: dict[Op, Callable[..., Array | None]] = {
     **dict.fromkeys((Op.PARAM, Op.WORKSPACE, Op.ENDIF), _nothing),
     **dict.fromkeys((Op.LANE, Op.SHUFFLE), _shuffle),
     Op.CONST: lambda machine, node: constant(node),
+    Op.EXTENT: lambda machine, node: np.array(node.attrs.extent, node.dtype.value_numpy),
     Op.LOOP: _loop,
     Op.ENDLOOP: _end_loop,
     Op.IF: _if,

@@ -11,7 +11,7 @@ from tinytensor.ops.uop import UOp
 
 # Values that depend on their operands alone; a load of a buffer nobody writes is one too.
 PURE = ELEMENTWISE | {
-    *(Op.CONST, Op.PARAM, Op.WORKSPACE, *MACHINE),
+    *(Op.CONST, Op.PARAM, Op.EXTENT, Op.WORKSPACE, *MACHINE),
     *(Op.SPLAT, Op.STACK, Op.LANE, Op.SHUFFLE, Op.CALL, Op.MMA),
     *(Op.PLACE, Op.SHARED, Op.TILE, Op.MBARRIERS, Op.TENSOR_MAP),
 }
@@ -46,6 +46,11 @@ class Linear:
     statements: tuple[UOp, ...]
     workspace_bytes: int
     grid: Grid | None = None
+
+    @property
+    def is_instanced(self) -> bool:
+        """Whether it runs once for each instance of a launch, up to the extent of each."""
+        return any(node.op is Op.EXTENT for node in self.statements)
 
 
 def is_pure(node: UOp) -> bool:

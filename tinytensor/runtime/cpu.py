@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import threading
+from array import array
 from collections.abc import Sequence
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
+from tinytensor.ops.instances import split
 from tinytensor.ops.program import Program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.c_compiler import FLAGS, CCompiler, find_compiler
@@ -73,9 +75,14 @@ class CpuDevice(HostDevice[Executable]):
             self._build(cache, missing)
             return [self._executables[key] for key in keys]
 
-    def run(self, work: Executable, buffers: Sequence[Buffer]) -> None:
-        """Run an executable on buffers, in the order of its params."""
+    def run(self, work: Executable, buffers: Sequence[Buffer], extents: Sequence[int] = ()) -> None:
+        """Run an executable on buffers, in the order of its params, and on further instances'."""
         addresses = [buffer.address for buffer in buffers]
+        if extents:
+            rows = zip(extents, split(addresses, extents), strict=True)
+            table = array("Q", [word for extent, row in rows for word in (extent, *row)])
+            work.function(table.buffer_info()[0], len(extents))
+            return
         if work.workspace_bytes:
             addresses.append(self.workspace(work.workspace_bytes))
         work.function(*addresses)

@@ -34,7 +34,6 @@ from tinytensor.schedule.lower_views import (
 from tinytensor.schedule.region import MOST_READS, Region
 from tinytensor.target import Target
 
-
 MOST_TRIED = 4  # readers of the same elements that a kernel may join
 
 
@@ -80,7 +79,7 @@ class Space:
     @property
     def has_rows(self) -> bool:
         """Whether the elements of a row are neighbors, because the last axis is folded."""
-        return self.kept[-1] == 1
+        return self.kept[-1:] in ((), (1,))
 
 
 @dataclass(slots=True, eq=False)
@@ -147,7 +146,8 @@ def _region_of(group: Group, dropped: Sequence[UOp], at: Mapping[UOp, int]) -> R
     position = {node: places[node] for node in sorted(places, key=at.__getitem__)}
     region = Region(anchor, position, max(each.rank for each in regions))
     read = [node for part in group.parts for node in part.reads]
-    spared = sum(map(_bytes, read)) - sum(map(_bytes, {*read})) + 2 * sum(map(_bytes, dropped))
+    needed = {*read} - group.written.keys()
+    spared = sum(map(_bytes, [*read, *dropped])) - sum(map(_bytes, needed))
     shared = "over the same rows" if folds else "that read the same elements"
     reason = f"{len(regions)} kernels {shared} are one; it moves {spared} bytes less."
     region.decisions.append(Decision("fuse", describe(anchor), reason))
@@ -207,7 +207,7 @@ class _Joiner:
             space = Space(part.region.anchor.shape, part.region.anchor.shape)
             for other in self._near(part, space):
                 groups = (self.group_of[other], self.group_of[part])
-                is_asked = roots.issuperset((*part.outputs, *other.outputs))
+                is_asked = roots >= {*part.outputs, *other.outputs}
                 is_near = is_asked or other.region.rank == part.region.rank
                 if is_near and all(each.space in (None, space) for each in groups):
                     self._join(*groups, space)

@@ -83,21 +83,24 @@ class CudaDevice(DeviceBase[CudaExecutable]):
                 self._executables[program] = executable
             return [self._executables[program] for program in programs]
 
-    def run(self, work: CudaExecutable, buffers: Sequence[Buffer]) -> None:
+    def run(
+        self, work: CudaExecutable, buffers: Sequence[Buffer], extents: Sequence[int] = ()
+    ) -> None:
         """Start an executable's launches on buffers, in the order of its params."""
         addresses = [buffer.address for buffer in buffers]
         if self.context.is_current():
-            self._start(work, addresses)
+            self._start(work, addresses, extents)
         else:
             with self.context:
-                self._start(work, addresses)
+                self._start(work, addresses, extents)
 
-    def _start(self, work: CudaExecutable, addresses: list[int]) -> None:
+    def _start(self, work: CudaExecutable, addresses: list[int], extents: Sequence[int]) -> None:
         with self._launch_lock:
             if work.workspace_bytes:
                 addresses.append(self._workspace_address(work.workspace_bytes))
-            work.place(self.driver, addresses)
-            for launch in work.launches:
+            if not extents:
+                work.place(self.driver, addresses)
+            for launch in work.tables(addresses, extents) if extents else work.launches:
                 status = launch.start()[0]
                 if status:
                     self.driver.check(f"the launch of {launch.entry}", status)
