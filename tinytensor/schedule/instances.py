@@ -91,6 +91,8 @@ def any_extent(kernel: Kernel) -> Kernel | None:
         for node in nodes
         if node.op is Op.LOAD and node.operands[1:] == (index,) and node.operands[0] in grown
     }
+    if index.op is not Op.CONST:
+        places[index] = ANY_EXTENT
     stores = kernel.sink.operands
     if any(each.operands[0] not in grown or each.operands[1] is not index for each in stores):
         return None
@@ -105,13 +107,10 @@ def any_extent(kernel: Kernel) -> Kernel | None:
 def _with_sink(kernel: Kernel, sink: UOp) -> Kernel | None:
     nodes = walk((sink,))
     params = {node.attrs.number: node for node in nodes if node.op is Op.PARAM}
-    fixed = [node for node in nodes if node.op is Op.LOAD and ANY_EXTENT not in node.operands]
-    is_open = all(node.operands[1].op is Op.CONST for node in fixed) and not any(
-        node is not ANY_EXTENT if node.op is Op.RANGE else node not in params.values()
-        for node in nodes
-        if node.op in (Op.RANGE, Op.PARAM)
-    )
-    if not is_open:
+    leaves = {ANY_EXTENT, *params.values()}
+    if any(node.op in (Op.RANGE, Op.PARAM) and node not in leaves for node in nodes):
+        return None
+    if not all(_is_open(node) for node in nodes if node.op is Op.LOAD):
         return None
     elements = [params[number].attrs.elements for number in range(len(kernel.params))]
     sized = zip(kernel.params, elements, strict=True)
@@ -124,3 +123,10 @@ def _with_sink(kernel: Kernel, sink: UOp) -> Kernel | None:
         index_dtype=dtypes.int32,
         instanced=True,
     )
+
+
+def _is_open(load: UOp) -> bool:
+    param, index, *guard = load.operands
+    if guard:
+        return False
+    return index is ANY_EXTENT if param.attrs.elements == MOST_ELEMENTS else index.op is Op.CONST
