@@ -37,14 +37,19 @@ def leaf(dtype, *shape):
 
 def step(dtype):
     """What an optimizer computes: two results, one of which reads the other, and two numbers."""
-    x, gradient, mean, rate = leaf(dtype, 6), leaf(dtypes.float32, 6), leaf(dtype, 6), leaf(dtype, 3)
+    x, gradient, mean, rate = (
+        leaf(dtype, 6),
+        leaf(dtypes.float32, 6),
+        leaf(dtype, 6),
+        leaf(dtype, 3),
+    )
     after = mean * rate[1] + gradient.cast(dtype)
     return after, x - after.maximum(rate[2]) * 2.0, (x > after)
 
 
 def kernel_of(dtype):
     (call,) = schedule([each.uop for each in step(dtype)], CPU_AVX2, Options(3, True, False))
-    return any_extent(call.kernel)
+    return any_extent(call)
 
 
 DTYPES = [dtypes.float32, dtypes.bfloat16, dtypes.int16, dtypes.float64]
@@ -142,7 +147,9 @@ def test_a_block_of_a_gpu_finds_its_instance():
     (launch,) = program.launches
     assert launch.block_elements == 256 * 4
     assert "struct Instances { unsigned long long count, words[511]; };" in program.source
-    assert f"if (instances.words[middle * {len(kernel.params) + 2}] <= blockIdx.x)" in program.source
+    assert (
+        f"if (instances.words[middle * {len(kernel.params) + 2}] <= blockIdx.x)" in program.source
+    )
 
 
 def test_the_door_of_an_instanced_kernel_takes_a_table():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from schedule.reading import decisions_of, kernels_of
+from schedule.reading import decisions_of
 
 from tinytensor import Tensor, dtypes
 from tinytensor.ops.instances import MOST_ELEMENTS, at_extent
@@ -58,32 +58,32 @@ CLOSED = {
 
 @pytest.mark.parametrize("name", [*OPEN, *CLOSED])
 def test_a_kernel_of_its_own_elements_runs_at_any_extent(name):
-    (kernel,) = kernels_of({**OPEN, **CLOSED}[name]())
+    (call,) = calls_of({**OPEN, **CLOSED}[name]())
 
-    assert (any_extent(kernel) is not None) == (name in OPEN)
+    assert (any_extent(call) is not None) == (name in OPEN)
 
 
 def test_no_extent_is_left_in_an_open_kernel():
-    first, second = (kernels_of(leaf(*shape) * 2.0)[0] for shape in [(3, 4), (5, 7, 2)])
+    first, second = (calls_of(leaf(*shape) * 2.0)[0] for shape in [(3, 4), (5, 7, 2)])
 
-    assert first.sink is not second.sink
+    assert first.kernel.sink is not second.kernel.sink
     assert any_extent(first).sink is any_extent(second).sink
     assert {each.elements for each in any_extent(first).params} == {MOST_ELEMENTS}
 
 
 def test_an_open_kernel_at_its_extent_is_what_it_was():
-    (kernel,) = kernels_of(leaf(3, 4) * leaf(5)[2] + 1.0)
+    (call,) = calls_of(leaf(3, 4) * leaf(5)[2] + 1.0)
     x, row = np.arange(12, dtype=np.float32), np.arange(5, dtype=np.float32)
     expected, found = np.empty((2, 12), np.float32)
-    run_kernel(kernel, [expected, x, row])
+    run_kernel(call.kernel, [expected, x, row])
 
-    run_kernel(at_extent(any_extent(kernel), 12), [found, x, row])
+    run_kernel(at_extent(any_extent(call), 12), [found, x, row])
 
     np.testing.assert_array_equal(found, expected)
 
 
 def test_the_text_of_an_open_kernel_is_read_back():
-    kernel = any_extent(kernels_of(leaf(3, 4) * 2.0)[0])
+    kernel = any_extent(calls_of(leaf(3, 4) * 2.0)[0])
 
     assert parse(show(kernel)) == kernel
 
@@ -120,6 +120,15 @@ def test_only_from_level_2_on_are_kernels_joined(fuse, kernels):
     results = [leaf(*shape) * 2.0 + 1.0 for shape in SHAPES[:2]]
 
     assert len(calls_of(*results, fuse=fuse)) == kernels
+
+
+def test_a_number_is_told_from_a_parameter_of_one_element():
+    rate = leaf()
+    results = [leaf(*shape) * rate for shape in [(3, 4), (1,), (1, 1)]]
+
+    (call,) = calls_of(*results)
+
+    assert call.extents == (12, 1, 1)
 
 
 def test_other_graphs_are_other_kernels():
@@ -161,11 +170,10 @@ def test_values_between_kernels_are_not_computed_early():
 def test_a_join_is_told():
     results = [leaf(*shape) * 2.0 for shape in SHAPES[:3]]
 
-    lines = decisions_of(*results, kind="join")
+    (line,) = decisions_of(*results, kind="join")
 
-    assert lines == [
-        "join pointwise_f32_3x4: 3 kernels that do the same to other buffers are one, of any extent."
-    ]
+    reason = "3 kernels that do the same to other buffers are one, of any extent."
+    assert line == f"join pointwise_f32_3x4: {reason}"
 
 
 def test_the_report_counts_instances_and_all_their_bytes():

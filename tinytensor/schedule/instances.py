@@ -45,7 +45,7 @@ def join_instances(calls: Sequence[KernelCall], roots: AbstractSet[UOp]) -> list
     made: dict[UOp, int] = {}
     by_sink: dict[UOp, int] = {}
     for call in calls:
-        kernel = any_extent(call.kernel) if roots >= {*written_by(call)} else None
+        kernel = any_extent(call) if roots >= {*written_by(call)} else None
         place = len(groups)
         if kernel is not None:
             place = by_sink.get(kernel.sink, place)
@@ -71,11 +71,13 @@ def _call_of(group: Group) -> KernelCall:
     return KernelCall(joined, tuple(nodes), extents)
 
 
-def any_extent(kernel: Kernel) -> Kernel | None:
+def any_extent(call: KernelCall) -> Kernel | None:
     """Return a kernel with its extent left open; None where more depends on its ranges.
 
-    Each param must be read at the element that is written, or at a place that is always the same.
+    Each param must be read at the element that is written, or at a place that is always the same:
+    of a lone element's params, those of its shape count as read where it is written.
     """
+    kernel = call.kernel
     points = math.prod([each.extent for each in kernel.ranges])
     nodes = walk((kernel.sink,))
     if any(map(folded_ranges, nodes)) or not 0 < points <= MOST_ELEMENTS:
@@ -85,6 +87,7 @@ def any_extent(kernel: Kernel) -> Kernel | None:
         node: UOp(Op.PARAM, node.dtype, (), ParamAttrs(node.attrs.number, MOST_ELEMENTS))
         for node in nodes
         if node.op is Op.PARAM and node.attrs.elements == points
+        if points > 1 or call.nodes[node.attrs.number].shape == call.nodes[0].shape
     }
     places = {
         node: UOp(node.op, node.dtype, (grown[node.operands[0]], ANY_EXTENT))
