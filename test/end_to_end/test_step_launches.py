@@ -116,13 +116,14 @@ def test_scaling_all_gradients_is_a_launch_for_numbers_and_one_for_arrays(launch
     tensors = parameters()
     set_gradients(tensors, 1)
     gradients = [each.grad for each in tensors]
-    nn.clip_grad_norm_(tensors, 1.0).realize()
+    norm = nn.clip_grad_norm_(tensors, 1.0).realize()
     launches.count = 0
 
     gradients[0].realize(*gradients[1:])
 
     assert launches.count <= 2
     total = np.sqrt(sum((each**2).sum() for each in arrays(1)))
+    assert norm.item() > 1.0
     for found, slopes in zip(gradients, arrays(1), strict=True):
         # The norm is a sum of some 16,000 squares in parts, then a root, a quotient, a product.
         bound = 64 * EPSILON * np.abs(slopes / total)

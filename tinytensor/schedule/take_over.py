@@ -31,14 +31,15 @@ def may_take(kernel: Kernel, output: int, operand: int) -> bool:
     if written.dtype is not read.dtype or {written.elements, read.elements} != {points}:
         return False
     nodes = walk((kernel.sink,))
-    stores = {store.operands[0].attrs.number: store for store in kernel.sink.operands}
-    index = stores[output].operands[1]
-    loads = [node for node in nodes if _reads(node, operand)]
-    return all(load.operands[1] is index for load in loads) and not any(map(folded_ranges, nodes))
-
-
-def _reads(node: UOp, number: int) -> bool:
-    return node.op is Op.LOAD and node.operands[0].attrs.number == number
+    if any(map(folded_ranges, nodes)):
+        return False
+    places = {
+        node.operands[1]
+        for node in nodes
+        if node.op in (Op.LOAD, Op.STORE)
+        if node.operands[0].attrs.number in (output, operand)
+    }
+    return len(places) == 1
 
 
 def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:

@@ -49,9 +49,10 @@ def lower(facts: CudaInstancesFacts, target: Target) -> tuple[Linear, ...]:
     first = b.value(scaled(b.block(0) * THREADS + b.thread, lanes))
     extent = extent_of(b.index_dtype)
     pin_fixed(b, stores, range_)
+    nowhere = Point(b, {}, {})
     with b.branch(first + (lanes - 1) < extent) as opened:
-        emit(stores, [Point(b, {}, {}).widened(range_, first, lanes, lanes)])
+        emit(stores, [nowhere.widened(range_, first, lanes, lanes)])
         b.otherwise(opened)
         with b.loop(first, extent) as place:
-            emit(stores, [Point(b, {range_: place}, {})])
+            emit(stores, [nowhere.opened(range_, place)])
     return (b.finish(),)

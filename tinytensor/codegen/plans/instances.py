@@ -26,14 +26,17 @@ def describe(facts: Kernel, target: Target) -> str:
 def lower(facts: Kernel, target: Target) -> Linear:
     """Run whole vectors, then the elements that are left."""
     b = Builder(facts.name, facts.params, facts.index_dtype)
-    (range_,), stores, lanes = facts.ranges, facts.sink.operands, _lanes_of(facts, target)
+    (range_,) = facts.ranges
+    stores = facts.sink.operands
+    lanes = _lanes_of(facts, target)
     extent = extent_of(b.index_dtype)
     whole = extent - extent % lanes
     pin_fixed(b, stores, range_)
+    nowhere = Point(b, {}, {})
     with b.loop(0, whole, lanes) as first:
-        emit(stores, [Point(b, {}, {}).widened(range_, first, lanes, lanes)])
+        emit(stores, [nowhere.widened(range_, first, lanes, lanes)])
     with b.loop(whole, extent) as place:
-        emit(stores, [Point(b, {range_: place}, {})])
+        emit(stores, [nowhere.opened(range_, place)])
     return b.finish()
 
 
