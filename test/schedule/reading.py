@@ -11,10 +11,10 @@ from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import CPU_AVX512
 
 
-def kernels_of(*tensors, fuse=None):
+def kernels_of(*tensors, fuse=None, target=CPU_AVX512):
     """The kernels that would compute some tensors together, in order; nothing runs."""
     options = Options(config.fuse if fuse is None else fuse, verify=True, stress=False)
-    calls = schedule([each.uop for each in tensors], CPU_AVX512, options)
+    calls = schedule([each.uop for each in tensors], target, options)
     return [call.kernel for call in calls]
 
 

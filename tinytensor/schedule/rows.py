@@ -200,17 +200,23 @@ class _Joiner:
     def join_elements(self, roots: AbstractSet[UOp]) -> None:
         """Join elementwise kernels of one shape that read the same elements.
 
-        Results that were asked for may be computed at any time. Others are joined when they could
-        run at the same time, so that none of them lies in memory for long before it is read.
+        Results that were asked for may be computed at any time. Others are joined when the same
+        kernels read them, so that none lies in memory for long before it is needed.
         """
         for part in list(self.group_of):
             space = Space(part.region.anchor.shape, part.region.anchor.shape)
             for other in self._near(part, space):
                 groups = (self.group_of[other], self.group_of[part])
-                is_asked = roots >= {*part.outputs, *other.outputs}
-                is_near = is_asked or other.region.rank == part.region.rank
-                if is_near and all(each.space in (None, space) for each in groups):
+                readers = [self._waiting(each, roots) for each in groups]
+                is_timely = readers[0] == readers[1] or not all(readers)
+                if is_timely and all(each.space in (None, space) for each in groups):
                     self._join(*groups, space)
+
+    def _waiting(self, group: Group, roots: AbstractSet[UOp]) -> set[Part]:
+        """Return the kernels that read what a group stores for them alone."""
+        between = [node for node in group.written if node not in roots]
+        found = {part for node in between for part in self._readers.get(node, ())}
+        return found.difference(group.parts)
 
     def _near(self, part: Part, space: Space) -> list[Part]:
         """Return elementwise kernels of a space that store what a part reads, or read the same."""

@@ -45,7 +45,7 @@ def pin_fixed(b: Builder, stores: tuple[UOp, ...], range_: UOp) -> None:
     evaluator = Point(b, {}, {}).evaluator()
     for each in accesses_of(stores):
         if each.op is Op.LOAD and each.operands[1] is not range_:
-            b.value(evaluator.value(each))
+            evaluator.place(each)
 
 
 def _lanes_of(kernel: Kernel, target: Target) -> int:

@@ -323,7 +323,7 @@ def emit(stores: Sequence[UOp], points: list[Point]) -> None:
     for point in points:
         evaluator = point.evaluator()
         for store in stores:
-            evaluator.value(store.operands[2])
+            evaluator.place(store.operands[2])
         for store in stores:
             evaluator.store(store)
 
