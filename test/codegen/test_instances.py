@@ -13,9 +13,10 @@ from tinytensor.codegen.emit_cuda import emit_cuda
 from tinytensor.codegen.legalize import legalize
 from tinytensor.codegen.lower import lower
 from tinytensor.codegen.plan import choose
-from tinytensor.ops.instances import at_extent, linear_at_extent
+from tinytensor.ops.instances import at_extent
 from tinytensor.ops.interpret_blocks import run_blocks
 from tinytensor.ops.interpret_indexed import run_kernel
+from tinytensor.ops.interpret_instances import linear_at_extent
 from tinytensor.ops.interpret_linear import run_linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.text import parse, show

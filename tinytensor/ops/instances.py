@@ -13,11 +13,9 @@ from typing import TypeVar
 
 from tinytensor.dtype import DType
 from tinytensor.ops.attrs import ExtentAttrs, ParamAttrs
-from tinytensor.ops.attrs_blocks import PlaceAttrs
 from tinytensor.ops.kernel import Kernel, Param
-from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, make_range, substitute, substitute_all, walk
+from tinytensor.ops.uop import UOp, make_range, substitute, walk
 
 MOST_ELEMENTS = 2**30  # what lies beyond the last element still has an int32 index
 Value = TypeVar("Value")
@@ -38,38 +36,18 @@ def at_extent(kernel: Kernel, extent: int) -> Kernel:
     """Return the kernel of one instance."""
     (range_,) = kernel.ranges
     known = make_range(range_.attrs.number, extent)
-    places = {range_: known, **_params_at(walk((kernel.sink,)), extent)}
+    places = {range_: known, **params_at(walk((kernel.sink,)), extent)}
     return replace(
         kernel,
         sink=substitute(kernel.sink, places),
         ranges=(known,),
-        params=tuple([_param_at(each, extent) for each in kernel.params]),
+        params=tuple([param_at(each, extent) for each in kernel.params]),
         instanced=False,
     )
 
 
-def linear_at_extent(linear: Linear, extent: int) -> Linear:
-    """Return the LINEAR form of one instance for an interpreter, which runs the longest there is.
-
-    On a GPU it has the blocks of that one.
-    """
-    places = _params_at(linear.statements, extent)
-    grid = linear.grid
-    if grid is not None:
-        blocks = -(-extent * grid.blocks[0] // MOST_ELEMENTS)
-        grid = replace(grid, blocks=(blocks, 1, 1))
-    for node in linear.statements:
-        if node.op is Op.EXTENT:
-            places[node] = UOp(Op.EXTENT, node.dtype, (), ExtentAttrs(extent))
-        elif node.op is Op.PLACE and node.attrs.kind == "block_x" and grid is not None:
-            attrs = PlaceAttrs("block_x", grid.blocks[0])
-            places[node] = UOp(Op.PLACE, node.dtype, (), attrs)
-    params = tuple([_param_at(each, extent) for each in linear.params])
-    statements = substitute_all(linear.statements, places)
-    return replace(linear, statements=statements, params=params, grid=grid)
-
-
-def _params_at(nodes: Sequence[UOp], extent: int) -> dict[UOp, UOp]:
+def params_at(nodes: Sequence[UOp], extent: int) -> dict[UOp, UOp]:
+    """Return what replaces the PARAMs of an instanced kernel in one instance."""
     return {
         node: UOp(Op.PARAM, node.dtype, (), ParamAttrs(node.attrs.number, extent))
         for node in nodes
@@ -77,5 +55,6 @@ def _params_at(nodes: Sequence[UOp], extent: int) -> dict[UOp, UOp]:
     }
 
 
-def _param_at(param: Param, extent: int) -> Param:
+def param_at(param: Param, extent: int) -> Param:
+    """Return a param of one instance."""
     return replace(param, elements=extent) if param.elements == MOST_ELEMENTS else param
