@@ -1,4 +1,4 @@
-"""Turns the LINEAR form of an instanced kernel into that of one instance, which interpreters run."""
+"""Gives the LINEAR form of an instanced kernel the extent of one, for the interpreters."""
 
 from __future__ import annotations
 
