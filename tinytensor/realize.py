@@ -491,10 +491,10 @@ def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> Non
         for part in split(buffers, extents):
             _poison(compiled.kernel, part, device)
     if not config.debug:
-        device.run(compiled.work, buffers, extents)
+        device.run(compiled.work, buffers, extents=extents)
         return
     start = device.event_record()
-    device.run(compiled.work, buffers, extents)
+    device.run(compiled.work, buffers, extents=extents)
     time_us = device.elapsed_us(start, device.event_record())
     report.print_launch(compiled.kernel, device.name, time_us, extents)
 

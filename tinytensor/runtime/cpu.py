@@ -75,7 +75,9 @@ class CpuDevice(HostDevice[Executable]):
             self._build(cache, missing)
             return [self._executables[key] for key in keys]
 
-    def run(self, work: Executable, buffers: Sequence[Buffer], extents: Sequence[int] = ()) -> None:
+    def run(
+        self, work: Executable, buffers: Sequence[Buffer], *, extents: Sequence[int] = ()
+    ) -> None:
         """Run an executable on buffers, in the order of its params, and on further instances'."""
         addresses = [buffer.address for buffer in buffers]
         if extents:

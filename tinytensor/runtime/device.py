@@ -101,7 +101,7 @@ class DeviceBase(ABC, Generic[Work]):
         raise NotImplementedError(f"{self.name} runs kernels; there is nothing to compile.")
 
     @abstractmethod
-    def run(self, work: Work, buffers: Sequence[Buffer], extents: Sequence[int] = ()) -> None:
+    def run(self, work: Work, buffers: Sequence[Buffer], *, extents: Sequence[int] = ()) -> None:
         """Start the work on buffers, in the order of its params.
 
         Instanced work takes the buffers of all instances, one after the other, and their extents.

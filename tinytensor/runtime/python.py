@@ -18,7 +18,7 @@ class PythonDevice(HostDevice[Kernel]):
     def __init__(self) -> None:
         super().__init__("PYTHON", PYTHON)
 
-    def run(self, work: Kernel, buffers: Sequence[Buffer], extents: Sequence[int] = ()) -> None:
+    def run(self, work: Kernel, buffers: Sequence[Buffer], *, extents: Sequence[int] = ()) -> None:
         """Run a kernel on buffers, in the order of its params; then its further instances."""
         if work.instanced:
             for part, extent in zip(split(buffers, extents), extents, strict=True):

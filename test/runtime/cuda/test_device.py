@@ -122,7 +122,7 @@ def test_instances_are_tables_of_as_many_rows_as_fit(device, fake):
     buffers = [device.allocate(4 * extent) for extent in extents for _ in range(2)]
     blocks = [-(-extent // THREADS) for extent in extents]
 
-    device.run(device.compile([instanced_program()])[0], buffers, extents)
+    device.run(device.compile([instanced_program()])[0], buffers, extents=extents)
 
     first, second = fake.launches
     assert [first.values[0], second.values[0]] == [127, 23]

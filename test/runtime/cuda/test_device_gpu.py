@@ -97,7 +97,7 @@ def test_every_instance_of_every_table_runs(device):
     results = [device.allocate(each.nbytes) for each in operands]
     buffers = [each for pair in zip(results, operands, strict=True) for each in pair]
 
-    device.run(device.compile([instanced_program()])[0], buffers, extents)
+    device.run(device.compile([instanced_program()])[0], buffers, extents=extents)
 
     for number, (extent, result) in enumerate(zip(extents, results, strict=True)):
         assert (to_host(device, result) == X[:extent] + number % 127).all()

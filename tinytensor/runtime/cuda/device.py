@@ -84,7 +84,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
             return [self._executables[program] for program in programs]
 
     def run(
-        self, work: CudaExecutable, buffers: Sequence[Buffer], extents: Sequence[int] = ()
+        self, work: CudaExecutable, buffers: Sequence[Buffer], *, extents: Sequence[int] = ()
     ) -> None:
         """Start an executable's launches on buffers, in the order of its params."""
         addresses = [buffer.address for buffer in buffers]
