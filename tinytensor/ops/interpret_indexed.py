@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,7 +72,7 @@ def run_sink(sink: UOp, ranges: Sequence[UOp], arrays: Sequence[Array]) -> None:
     nodes = walk([sink])
     affine = find_affine(nodes)
     steps = _plan_steps(nodes, affine)
-    for block in _split_into_blocks(nodes, ranges):
+    for block in _split_into_blocks(nodes, ranges, _ranges_in_one_piece(nodes)):
         space = _Space(block, affine, arrays)
         values: dict[UOp, Array] = {}
         for step in steps:
@@ -83,6 +84,7 @@ def run_sink(sink: UOp, ranges: Sequence[UOp], arrays: Sequence[Array]) -> None:
 
 # What to evaluate.
 def _plan_steps(nodes: Sequence[UOp], affine: dict[UOp, Affine]) -> list[Step]:
+    nodes = sorted(nodes, key=lambda each: each.op is Op.STORE)  # they come after all that is read
     needed = {node for node in nodes if node.op is Op.STORE}
     reads: dict[UOp, tuple[UOp, ...]] = {}
     last_reader: dict[UOp, UOp] = {}
@@ -148,13 +150,35 @@ def _scale(x: Affine, factor: int) -> Affine:
 
 
 # Blocks.
-def _split_into_blocks(nodes: Sequence[UOp], ranges: Sequence[UOp]) -> Iterator[Block]:
-    """Split the ranges, outermost first, until no value of a block is too large."""
+def _ranges_in_one_piece(nodes: Sequence[UOp]) -> frozenset[UOp]:
+    """Return the ranges that some fold of what the stores overwrite does not vary over.
+
+    All of a row is folded before any of it is written, so it is never split.
+    """
+    varies = dependencies(nodes)
+    written = {node.operands[0] for node in nodes if node.op is Op.STORE}
+    folds = [
+        node
+        for node in nodes
+        if folded_ranges(node)
+        and any(each.op is Op.LOAD and each.operands[0] in written for each in walk((node,)))
+    ]
+    ranges = frozenset([node for node in nodes if node.op is Op.RANGE])
+    return ranges.difference(*[varies[fold] for fold in folds]) if folds else frozenset()
+
+
+def _split_into_blocks(
+    nodes: Sequence[UOp], ranges: Sequence[UOp], whole: AbstractSet[UOp]
+) -> Iterator[Block]:
+    """Split the ranges, outermost first, until no value of a block is too large.
+
+    Those in `whole` stay whole.
+    """
     contracts = any(node.op is Op.CONTRACT for node in nodes)
     limit = CONTRACTION_ELEMENTS if contracts else CACHED_ELEMENTS
     spaces = set(dependencies(nodes).values())
     counts = {node: node.extent for node in (*ranges, *nodes) if node.op is Op.RANGE}
-    for each in ranges:
+    for each in [each for each in ranges if each not in whole]:
         sizes = [_count(space - {each}, counts) for space in spaces if each in space]
         fitting = limit // max(sizes, default=1)
         counts[each] = min(each.extent, max(fitting, 1))
