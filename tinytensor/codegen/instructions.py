@@ -40,6 +40,7 @@ class Function:
 
 ALL = {16: "(unsigned short)-1", 8: "(unsigned char)-1"}  # a mask register with every lane set
 CURRENT_ROUNDING = 4
+LEAST_REGISTER_BYTES = 16
 FLOOR_MODE = 9  # toward minus infinity, without the inexact flag
 TRUNC_MODE = 11
 F32, F64, F16 = dtypes.float32, dtypes.float64, dtypes.float16
@@ -148,6 +149,24 @@ def _float_function(node: UOp, target: Target) -> Function:
     libraries = () if features <= target.features else LIBM
     name = f"{builtin}_{ctype.short}"
     return Function(name, _define(name, ctype, node, body), libraries)
+
+
+def extreme_function(dtype: DType, is_larger: bool, target: Target) -> Function:
+    """Return the function of WHERE(y < x, x, y), or of WHERE(x < y, x, y): y unless x is beyond it.
+
+    That is what an instruction does; of the comparison and the choice GCC makes two.
+    """
+    ctype = storage_type(dtype)
+    word, sign = ("max", ">") if is_larger else ("min", "<")
+    name = f"{word}_{ctype.short}"
+    body = _each_lane(ctype, f"x[i] {sign} y[i] ? x[i] : y[i]")
+    size, features = {64: ("512_mask", AVX512), 32: ("256", AVX2)}.get(ctype.nbytes, ("", AVX2))
+    if ctype.nbytes >= LEAST_REGISTER_BYTES and features <= target.features:
+        rest = f", x, {ALL[ctype.lanes]}, {CURRENT_ROUNDING}" if ctype.nbytes == 64 else ""
+        builtin = f"__builtin_ia32_{word}p{'s' if ctype.bits == 32 else 'd'}{size}"
+        body = _for_gcc(f"    return {builtin}(x, y{rest});", body)
+    params = f"{ctype.name} x, {ctype.name} y"
+    return Function(name, f"INLINE {ctype.name} {name}({params})\n{{\n{body}\n}}")
 
 
 def _half_function(node: UOp, target: Target) -> Function:
