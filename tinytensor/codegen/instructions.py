@@ -70,6 +70,9 @@ def _float_rows(dtype: DType, word: str) -> list[Instruction]:
             rest = f", x{tail}" if wide else ""
             template = f"__builtin_ia32_{name}(x, {mode}{rest})"
             rows.append(Instruction(op, vector, (vector,), features, template))
+        if wide:
+            scaled = f"__builtin_ia32_scalef{word}512_mask(x, y, x{tail})"
+            rows.append(Instruction(Op.SCALE, vector, (vector, vector), features, scaled))
     return rows
 
 
@@ -130,6 +133,8 @@ def function_of(node: UOp, target: Target) -> Function | None:
     """Return the function that a node calls; None when C has an operator for it."""
     if node.op in LANE_FUNCTIONS and not node.dtype.is_half:
         return _float_function(node, target)
+    if node.op is Op.SCALE:
+        return _scale_function(node)
     if node.op is Op.CAST and F16 in (node.dtype.scalar, node.operands[0].dtype.scalar):
         return _half_function(node, target)
     return None
@@ -149,6 +154,19 @@ def _float_function(node: UOp, target: Target) -> Function:
     libraries = () if features <= target.features else LIBM
     name = f"{builtin}_{ctype.short}"
     return Function(name, _define(name, ctype, node, body), libraries)
+
+
+def can_scale(x: UOp, target: Target) -> bool:
+    """Whether a target multiplies values like x by powers of two in one instruction."""
+    return find_instruction(UOp(Op.SCALE, x.dtype, (x, x)), target) is not None
+
+
+def _scale_function(node: UOp) -> Function:
+    """Call the instruction; Clang has the same builtin."""
+    ctype = storage_type(node.dtype)
+    name = f"scale_{ctype.short}"
+    row = INSTRUCTIONS[Op.SCALE, node.dtype, (node.dtype, node.dtype)]
+    return Function(name, _define(name, ctype, node, f"    return {row.template};"))
 
 
 def extreme_function(dtype: DType, is_larger: bool, target: Target) -> Function:

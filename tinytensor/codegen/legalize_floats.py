@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tinytensor.codegen import functions, functions_cuda
 from tinytensor.codegen.builder import splat
+from tinytensor.codegen.instructions import can_scale
 from tinytensor.codegen.legalize_casts import constant_of, widen
 from tinytensor.codegen.legalize_integers import larger, modulo_toward_floor
 from tinytensor.dtype import dtypes
@@ -81,8 +82,9 @@ def legalize_function(node: UOp, target: Target) -> UOp:
     """Write a function as polynomials in float32, and as a call of the C library in float64."""
     x = node.operands[0]
     if node.dtype.scalar is dtypes.float32:
-        expand = functions_cuda.expand if target.kind == "cuda" else functions.expand
-        return expand(node)
+        if target.kind == "cuda":
+            return functions_cuda.expand(node)
+        return functions.expand(node, can_scale(x, target))
     return _call(node.op.name.lower(), x)
 
 
