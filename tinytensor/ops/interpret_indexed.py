@@ -24,12 +24,13 @@ from tinytensor.ops.interpret import (
     evaluate,
     from_storage,
     round_to,
+    scalar_of,
     to_storage,
 )
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
-from tinytensor.ops.uop import UOp, walk
+from tinytensor.ops.uop import Number, UOp, walk
 
 # The widest temporary, in elements: 64 MiB of float64 around a contraction, whose operands are
 # computed again for every block; elsewhere what stays in the second-level cache.
@@ -58,12 +59,14 @@ class Step:
     unread: tuple[UOp, ...]
 
 
-def run_kernel(kernel: Kernel, arrays: Sequence[Array]) -> None:
+def run_kernel(kernel: Kernel, arrays: Sequence[Array], scalars: Sequence[Number] = ()) -> None:
     """Run a kernel on its params' arrays: 1-D, as memory holds them (bfloat16: uint16)."""
-    run_sink(kernel.sink, kernel.ranges, arrays)
+    run_sink(kernel.sink, kernel.ranges, arrays, scalars)
 
 
-def run_sink(sink: UOp, ranges: Sequence[UOp], arrays: Sequence[Array]) -> None:
+def run_sink(
+    sink: UOp, ranges: Sequence[UOp], arrays: Sequence[Array], scalars: Sequence[Number] = ()
+) -> None:
     """Run all stores of a sink, in blocks over `ranges`, outermost first.
 
     Cost: no temporary is larger than a block, except where folded ranges alone exceed one.
@@ -72,7 +75,7 @@ def run_sink(sink: UOp, ranges: Sequence[UOp], arrays: Sequence[Array]) -> None:
     affine = find_affine(nodes)
     steps = _plan_steps(nodes, affine)
     for block in _split_into_blocks(nodes, ranges):
-        space = _Space(block, affine, arrays)
+        space = _Space(block, affine, arrays, scalars)
         values: dict[UOp, Array] = {}
         for step in steps:
             operands = [values[each] for each in step.reads]
@@ -178,10 +181,17 @@ def _parts(extent: int, count: int) -> list[range]:
 class _Space:
     """What evaluation reads in one block: the ranges' axes and values, and the arrays."""
 
-    def __init__(self, block: Block, affine: dict[UOp, Affine], arrays: Sequence[Array]) -> None:
+    def __init__(
+        self,
+        block: Block,
+        affine: dict[UOp, Affine],
+        arrays: Sequence[Array],
+        scalars: Sequence[Number],
+    ) -> None:
         self.block = block
         self.affine = affine
         self.arrays = arrays
+        self.scalars = scalars
         self.axis = {each: axis for axis, each in enumerate(block)}
         self.by_number = {each.attrs.number: each for each in block}
         self.ndim = len(block)
@@ -236,6 +246,10 @@ def _elementwise(space: _Space, node: UOp, *operands: Array) -> Array:
 
 def _const(space: _Space, node: UOp) -> Array:
     return constant(node).reshape((1,) * space.ndim)
+
+
+def _variable(space: _Space, node: UOp) -> Array:
+    return scalar_of(node, space.scalars).reshape((1,) * space.ndim)
 
 
 def _range(space: _Space, node: UOp) -> Array:
@@ -344,6 +358,7 @@ def _largest(values: Array) -> float:
 INDEXED: dict[Op, Callable[..., Array]] = {
     **{op: _elementwise for op in EVALUATE if op in ELEMENTWISE},
     Op.CONST: _const,
+    Op.VARIABLE: _variable,
     Op.RANGE: _range,
     Op.LOAD: _load,
     Op.STORE: _store,

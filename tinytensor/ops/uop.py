@@ -189,6 +189,12 @@ def make_range(number: int, extent: int) -> UOp:
     return UOp(Op.RANGE, dtypes.index, (), a.RangeAttrs(number, extent))
 
 
+def make_variable(number: int, least: int, most: int, multiple_of: int = 1) -> UOp:
+    """Return an index known only at launch, within ends that are multiples as it is."""
+    attrs = a.VariableAttrs(number, least, most, multiple_of)
+    return UOp(Op.VARIABLE, dtypes.index, (), attrs)
+
+
 def walk(roots: Iterable[UOp], stop: Container[UOp] = frozenset()) -> list[UOp]:
     """Return every node reachable from the roots, operands before users, each once.
 

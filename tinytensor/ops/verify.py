@@ -102,6 +102,9 @@ def verify_indexed(kernel: Kernel) -> None:
     _check_ranges(verifier, kernel, nodes)
     _check_params(verifier, kernel, nodes)
     _check_contraction(verifier, kernel, nodes)
+    for number, node in enumerate(kernel.variables):
+        dense = node.attrs.number == number
+        verifier.require(dense, node, "number is not its place; variables are numbered from 0")
 
 
 def _check_access(verifier: Verifier, node: UOp) -> None:
