@@ -144,7 +144,10 @@ class ParamAttrs:
 
 @dataclass(frozen=True, slots=True)
 class RangeAttrs:
-    """RANGE: a loop variable 0 .. extent - 1, told apart by its number."""
+    """RANGE: a loop variable 0 .. extent - 1, told apart by its number.
+
+    With an operand that is the extent, known only at launch, `extent` is the most it can be.
+    """
 
     number: int
     extent: int

@@ -34,6 +34,12 @@ def _leaf(node: UOp) -> Shape:
     return ()
 
 
+def _range(node: UOp) -> Shape:
+    exact = [each.dtype is dtypes.index for each in node.operands]
+    check(len(exact) <= 1 and all(exact), node, "has another extent than one index")
+    return ()
+
+
 def _variable(node: UOp) -> Shape:
     attrs, dtype = node.attrs, node.dtype
     check(not dtype.is_half and dtype.lanes == 1, node, "is no scalar that a launch can take")
@@ -242,7 +248,8 @@ def _shuffle(node: UOp) -> Shape:
 
 
 INFER: dict[Op, Callable[[UOp], Shape]] = {
-    **dict.fromkeys((Op.CONST, Op.PARAM, Op.RANGE, Op.WORKSPACE, Op.REGISTER), _leaf),
+    **dict.fromkeys((Op.CONST, Op.PARAM, Op.WORKSPACE, Op.REGISTER), _leaf),
+    Op.RANGE: _range,
     **dict.fromkeys((*UNARY, *BINARY, *MACHINE), _arithmetic),
     **dict.fromkeys(COMPARE, _compare),
     **dict.fromkeys((Op.SINK, Op.LOOP, Op.ENDLOOP, Op.IF, Op.ELSE, Op.ENDIF), _scalar),

@@ -103,7 +103,7 @@ class Op(Enum):
     COPY = ("x", "out[i] = x[i], on attrs.device", a.DeviceAttrs, T)
     # Kernels: who reads and writes which element.
     PARAM = ("", "out = the kernel's buffer attrs.number", a.ParamAttrs, IL)
-    RANGE = ("", "out = each of 0 .. extent - 1", a.RangeAttrs, I)
+    RANGE = ("extent?", "out = each of 0 .. extent - 1, the attrs' or at most it", a.RangeAttrs, I)
     LOAD = ("buffer index guard?", "out = buffer[index] if guard else 0", a.AccessAttrs, IL)
     STORE = ("buffer index value guard?", "buffer[index] = value if guard", a.AccessAttrs, IL)
     SINK = ("stores*", "all stores", None, I)
