@@ -98,6 +98,9 @@ class Evaluator:
     def _lower(self, node: UOp) -> UOp:
         if node.op is Op.RANGE:
             return self._range(node)
+        if node.op is Op.VARIABLE:
+            dtype = self._b.index_dtype if node.dtype is dtypes.index else node.dtype
+            return UOp(Op.VARIABLE, dtype, (), node.attrs)
         if node.op is Op.CONST:
             return self._b.index(int(node.value)) if node.dtype is dtypes.index else node
         if node.op is Op.LOAD:

@@ -44,6 +44,7 @@ class Op(Enum):
     CONST = ("", "out = attrs.bits, read as dtype", a.ConstAttrs)
     BUFFER = ("", "out[i] = memory[i], row-major", a.BufferAttrs, T)
     IOTA = ("", "out[i] = i", a.ExtentAttrs, T)
+    VARIABLE = ("", "out = the launch's scalar attrs.number", a.VariableAttrs, IL)
     # Elementwise arithmetic; integers wrap at their width, halves round once from float32.
     ADD = ("x y", "out[i] = x[i] + y[i]")
     SUB = ("x y", "out[i] = x[i] - y[i]")
@@ -102,7 +103,7 @@ class Op(Enum):
     COPY = ("x", "out[i] = x[i], on attrs.device", a.DeviceAttrs, T)
     # Kernels: who reads and writes which element.
     PARAM = ("", "out = the kernel's buffer attrs.number", a.ParamAttrs, IL)
-    RANGE = ("", "out = each of 0 .. extent - 1", a.RangeAttrs, I)
+    RANGE = ("extent?", "out = each of 0 .. extent - 1, the attrs' or at most it", a.RangeAttrs, I)
     LOAD = ("buffer index guard?", "out = buffer[index] if guard else 0", a.AccessAttrs, IL)
     STORE = ("buffer index value guard?", "buffer[index] = value if guard", a.AccessAttrs, IL)
     SINK = ("stores*", "all stores", None, I)
