@@ -96,7 +96,8 @@ def _address_of(buffer: UOp, addresses: Sequence[int]) -> int:
     if buffer.op is Op.WORKSPACE:
         offset: int = buffer.attrs.offset_bytes
         return addresses[-1] + offset
-    return addresses[buffer.attrs.number]
+    number: int = buffer.attrs.number
+    return addresses[number]
 
 
 def prepare_launch(
