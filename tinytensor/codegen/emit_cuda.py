@@ -164,11 +164,12 @@ class CudaWriter(StatementWriter):
         statements = self.linear.statements
         kinds = {node.attrs.kind for node in statements if node.op is Op.PLACE}
         ops = {node.op for node in statements}
-        if Op.ROLE in ops:
+        has_warps = Op.ROLE in ops or "warp" in kinds
+        if has_warps:
             kinds.add("thread")
         lines = list(GRID_DEPENDENCY) if self.waits_itself else []
         lines += [f"const int {kind} = {text};" for kind, text in PLACES.items() if kind in kinds]
-        if Op.ROLE in ops:
+        if has_warps:
             lines.append("const int warp = __shfl_sync(0xffffffffu, thread / 32, 0);")
         if ops.intersection(ON_CHIP):
             align = f"__align__({SHARED_ALIGNMENT_BYTES})"

@@ -39,8 +39,9 @@ def _barrier(e: CudaWriter, node: UOp) -> None:
     number, threads = node.attrs.number, node.attrs.threads
     if number == 0:
         e.line("__syncthreads();")
-    else:
-        e.call(barrier(number, threads))
+        return
+    text = " + ".join([str(number), *[e.find(each).operand for each in node.operands]])
+    e.call(barrier(threads), Value(f"(int)({text})", storage_type(I32)))
 
 
 def _copy_async(e: CudaWriter, node: UOp) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tinytensor.codegen import instructions_hopper as hopper
@@ -53,21 +53,20 @@ def _map_address(e: CudaWriter, tensor_map: UOp) -> Value:
 
 
 def _bulk_load(e: CudaWriter, node: UOp) -> None:
-    tile, stage, tensor_map, column, row, barriers, number = node.operands
+    tile, stage, tensor_map, barriers, number, *places = node.operands
     e.call(
-        hopper.BULK_LOAD,
+        hopper.bulk_load(len(places)),
         *(_stage_address(e, tile, stage), _map_address(e, tensor_map)),
-        *(e.find(column), e.find(row)),
-        address_on_chip(e.find(barriers), e.find(number)),
+        *(address_on_chip(e.find(barriers), e.find(number)), *[e.find(each) for each in places]),
     )
 
 
 def _bulk_store(e: CudaWriter, node: UOp) -> None:
-    tensor_map, column, row, tile, stage = node.operands
+    tensor_map, tile, stage, *places = node.operands
     e.call(
-        hopper.BULK_STORE,
-        *(_map_address(e, tensor_map), e.find(column), e.find(row)),
-        _stage_address(e, tile, stage),
+        hopper.bulk_store(len(places)),
+        *(_map_address(e, tensor_map), _stage_address(e, tile, stage)),
+        *[e.find(each) for each in places],
     )
 
 
@@ -81,23 +80,24 @@ def _bulk_wait(e: CudaWriter, node: UOp) -> None:
 
 # Products of a warpgroup.
 def _fence(e: CudaWriter, node: UOp) -> None:
-    _pin(e, e.find(node.operands[0]))
+    _pin(e, node.operands)
     e.call(hopper.WGMMA_FENCE)
 
 
 def _wait(e: CudaWriter, node: UOp) -> None:
     e.call(hopper.wgmma_wait(node.attrs.pending))
-    _pin(e, e.find(node.operands[0]))
+    _pin(e, node.operands)
 
 
-def _pin(e: CudaWriter, accumulator: Value) -> None:
-    """Keep the compiler from moving uses of the accumulator past this place."""
-    count = len(fields_of(accumulator))
-    e.line("#pragma unroll")
-    e.line(
-        f'for (int i = 0; i < {count}; i++) asm volatile("" : "+f"({accumulator.text}[i]) :: '
-        '"memory");'
-    )
+def _pin(e: CudaWriter, accumulators: Sequence[UOp]) -> None:
+    """Keep the compiler from moving uses of accumulators past this place."""
+    for accumulator in [e.find(each) for each in accumulators]:
+        count = len(fields_of(accumulator))
+        e.line("#pragma unroll")
+        e.line(
+            f'for (int i = 0; i < {count}; i++) asm volatile("" : "+f"({accumulator.text}[i]) :: '
+            '"memory");'
+        )
 
 
 def _wgmma(e: CudaWriter, node: UOp) -> None:

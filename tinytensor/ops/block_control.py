@@ -125,6 +125,8 @@ def _variable(warp: Warp, node: UOp) -> Array:
 def _place(warp: Warp, node: UOp) -> Array:
     if node.attrs.kind == "thread":
         return (warp.number * WARP_THREADS + LANES).astype(np.int32)
+    if node.attrs.kind == "warp":
+        return np.full(WARP_THREADS, warp.number, np.int32)
     axis = ("block_x", "block_y", "block_z").index(node.attrs.kind)
     return np.full(WARP_THREADS, warp.block.place[axis], np.int32)
 

@@ -63,6 +63,7 @@ def _check_grid(verifier: Verifier, node: UOp, grid: Grid) -> None:
 def _check_places(verifier: Verifier, node: UOp, grid: Grid) -> None:
     if node.op is Op.PLACE:
         extents = dict(zip(BLOCK_AXES, grid.blocks, strict=True))
+        extents["warp"] = grid.threads // WARP_THREADS
         expected = extents.get(node.attrs.kind, grid.threads)
         same = node.attrs.extent == expected
         verifier.require(same, node, f"extent is not the grid's; that has {expected}")
@@ -77,18 +78,14 @@ def _check_width(verifier: Verifier, node: UOp) -> None:
 
 def _check_map(verifier: Verifier, node: UOp, linear: Linear) -> None:
     if node.op is Op.TENSOR_MAP:
-        attrs = node.attrs
-        known = 0 <= attrs.param < len(linear.params)
-        verifier.require(known, node, f"param is unknown; there are {len(linear.params)}")
-        param = linear.params[attrs.param]
-        same = param.dtype is node.dtype
-        verifier.require(same, node, f"dtype is not its param's; that is {param.dtype.name}")
-        columns, rows = attrs.shape
-        reach = (rows - 1) * attrs.strides[0] + columns
-        inside = reach <= param.elements
-        verifier.require(inside, node, f"reaches {reach} elements; it has {param.elements}")
+        attrs, elements = node.attrs, node.operands[0].attrs.elements
+        axes = zip(attrs.shape, (1, *attrs.strides), strict=True)
+        reach = attrs.offset + sum([(extent - 1) * stride for extent, stride in axes]) + 1
+        inside = attrs.offset >= 0 and reach <= elements
+        verifier.require(inside, node, f"reaches {reach} elements; it has {elements}")
     elif node.op is Op.BULK_STORE:
-        written = linear.params[node.operands[0].attrs.param].written
+        buffer = node.operands[0].operands[0]
+        written = buffer.op is not Op.PARAM or linear.params[buffer.attrs.number].written
         verifier.require(written, node, "param is read only; stores go to written params")
 
 
@@ -193,4 +190,4 @@ def _follow_products(verifier: Verifier, node: UOp, flying: set[UOp]) -> None:
     elif node.op in PRODUCTS:
         flying.add(node.operands[0])
     elif node.op in PRODUCT_WAITS and node.attrs.pending == 0:
-        flying.discard(node.operands[0])
+        flying.difference_update(node.operands)

@@ -43,7 +43,12 @@ class BlockPlace:
 
 def place_block(b: BlockBuilder, raster: Raster) -> BlockPlace:
     """Find this block's tile from its number."""
-    number, tile = divided(b, b.block(0), raster.tiles_m * raster.tiles_n)
+    return place_tile(b, raster, b.block(0))
+
+
+def place_tile(b: BlockBuilder, raster: Raster, number: UOp) -> BlockPlace:
+    """Find a tile from its number."""
+    number, tile = divided(b, number, raster.tiles_m * raster.tiles_n)
     outer = _outer_places(b, number, raster.outer)
     group = min(raster.group, raster.tiles_m)
     number, within = divided(b, tile, group * raster.tiles_n)

@@ -104,12 +104,17 @@ def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
 
     That is when it can be copied 16 bytes at a time, the product is small, or the rows are large.
     """
-    work = facts.work
-    if work.batch * work.m * work.n * facts.flat.k.extent < PACKED_PRODUCTS:
+    if not is_large(facts):
         return None
     rows = rows_of(operand, facts.flat.outer)
     is_ready = operand.is_direct and operand.access == rows.access
     return None if is_ready or rows.elements > MOST_PACKED_ELEMENTS else rows
+
+
+def is_large(facts: ProductFacts) -> bool:
+    """Whether a product is worth a launch that rewrites a factor."""
+    work = facts.work
+    return work.batch * work.m * work.n * facts.flat.k.extent >= PACKED_PRODUCTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tinytensor.ops.op import Op
 from tinytensor.ops.program import LaunchShape, Program
 from tinytensor.ops.uop import UOp
 from tinytensor.runtime.cuda.driver import Driver, Handle
@@ -88,8 +89,17 @@ class CudaExecutable:
         self.pack(self.values, 0, *addresses, *scalars)
         for launch in self.with_maps:
             for number, node in enumerate(launch.tensor_maps, start=launch.first_map):
-                encoded = encode_tensor_map(driver, node, addresses[node.attrs.param])
+                encoded = encode_tensor_map(driver, node, _address_of(node.operands[0], addresses))
                 launch.pointers[number] = ctypes.addressof(encoded)
+
+
+def _address_of(buffer: UOp, addresses: Sequence[int]) -> int:
+    """Return where a param lies, or a region of the workspace, whose address comes last."""
+    if buffer.op is Op.WORKSPACE:
+        offset: int = buffer.attrs.offset_bytes
+        return addresses[-1] + offset
+    number: int = buffer.attrs.number
+    return addresses[number]
 
 
 def prepare_launch(
@@ -159,7 +169,7 @@ def encode_tensor_map(driver: Driver, node: UOp, address: int) -> ctypes.Array[c
         "cuTensorMapEncodeTiled",
         driver.constant("CUtensorMapDataType", element),
         len(attrs.shape),
-        address,
+        address + attrs.offset * itemsize,
         [api.cuuint64_t(extent) for extent in attrs.shape],
         [api.cuuint64_t(stride * itemsize) for stride in attrs.strides],
         [api.cuuint32_t(extent) for extent in attrs.box],
