@@ -115,6 +115,10 @@ class BlockBuilder(Builder):
         attrs = b.BarrierAttrs(self._next_order(), number, threads or self.threads)
         self._append_effect(Op.BARRIER, () if group is None else (group,), attrs)
 
+    def grid_wait(self) -> None:
+        """Wait until the launches before have ended; global memory is touched only after it."""
+        self._append_effect(Op.GRID_WAIT, ())
+
     def exchange(self, x: UOp, distance: int) -> UOp:
         """Return x of the lane whose number differs by XOR with `distance`."""
         attrs = b.ExchangeAttrs(self._next_order(), distance)

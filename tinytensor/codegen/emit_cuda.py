@@ -167,7 +167,7 @@ class CudaWriter(StatementWriter):
         has_warps = Op.ROLE in ops or "warp" in kinds
         if has_warps:
             kinds.add("thread")
-        lines = list(GRID_DEPENDENCY) if self.waits_itself else []
+        lines = [] if Op.GRID_WAIT in ops else self.grid_dependency()
         lines += [f"const int {kind} = {text};" for kind, text in PLACES.items() if kind in kinds]
         if has_warps:
             lines.append("const int warp = __shfl_sync(0xffffffffu, thread / 32, 0);")
@@ -176,6 +176,10 @@ class CudaWriter(StatementWriter):
             lines.append(f"extern __shared__ {align} unsigned char shared[];")
         lines += [declare_region(node, name) for node, name in self.regions.items()]
         return [f"    {line}" for line in lines]
+
+    def grid_dependency(self) -> list[str]:
+        """Write how this launch waits for others and lets others start, on targets that overlap."""
+        return list(GRID_DEPENDENCY) if self.waits_itself else []
 
     def pragma(self, unroll: int) -> str:
         """Say how far to unroll; without a word the compiler chooses."""

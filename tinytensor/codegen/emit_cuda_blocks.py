@@ -44,6 +44,11 @@ def _barrier(e: CudaWriter, node: UOp) -> None:
     e.call(barrier(threads), Value(f"(int)({text})", storage_type(I32)))
 
 
+def _grid_wait(e: CudaWriter, node: UOp) -> None:
+    for line in e.grid_dependency():
+        e.line(line)
+
+
 def _copy_async(e: CudaWriter, node: UOp) -> None:
     target, index, source, start, valid = (e.find(each) for each in node.operands)
     itemsize = node.operands[0].dtype.itemsize
@@ -75,6 +80,7 @@ BLOCK_STATEMENTS: dict[Op, Callable[[CudaWriter, UOp], None]] = {
     Op.ROLE: _role,
     Op.ENDROLE: close,
     Op.BARRIER: _barrier,
+    Op.GRID_WAIT: _grid_wait,
     Op.COPY_ASYNC: _copy_async,
     Op.COPY_COMMIT: _copy_commit,
     Op.COPY_WAIT: _copy_wait,

@@ -174,7 +174,7 @@ def _call(warp: Warp, node: UOp, cond: Array, *operands: Array) -> Array:
 CONTROL_STEPS: dict[Op, Callable[..., Array | None]] = {
     **dict.fromkeys(EVALUATE, _elementwise),
     **dict.fromkeys((Op.PARAM, Op.WORKSPACE, Op.SHARED, Op.TILE, Op.MBARRIERS), _nothing),
-    Op.TENSOR_MAP: _nothing,
+    **dict.fromkeys((Op.TENSOR_MAP, Op.GRID_WAIT), _nothing),
     **dict.fromkeys((Op.LANE, Op.SHUFFLE), _shuffle),
     Op.LOOP: _loop,
     Op.ENDLOOP: _end_loop,

@@ -291,7 +291,8 @@ def _wgmma(node: UOp) -> Shape:
 
 _ON_BARRIERS = _on(Op.MBARRIERS, "is about something that is no mbarrier")
 BLOCK_INFER: dict[Op, Callable[[UOp], Shape]] = {
-    **dict.fromkeys((Op.COPY_COMMIT, Op.BULK_COMMIT, Op.PROXY_FENCE, Op.WGMMA_COMMIT), _effect),
+    **dict.fromkeys((Op.COPY_COMMIT, Op.BULK_COMMIT, Op.WGMMA_COMMIT), _effect),
+    **dict.fromkeys((Op.PROXY_FENCE, Op.GRID_WAIT), _effect),
     **dict.fromkeys((Op.COPY_WAIT, Op.BULK_WAIT), _wait),
     **dict.fromkeys((Op.MMA_WAIT, Op.WGMMA_FENCE, Op.WGMMA_WAIT), _accumulator_effect),
     **dict.fromkeys((Op.MBARRIER_INIT, Op.MBARRIER_EXPECT), _ON_BARRIERS),

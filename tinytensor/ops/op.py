@@ -142,6 +142,7 @@ class Op(Enum):
     SHARED = ("", "out = a region of the block's shared memory", b.SharedAttrs, L)
     BARRIER = ("group?", "waits until attrs.threads threads have come here", b.BarrierAttrs, L)
     EXCHANGE = ("x", "out of lane i = x of lane i ^ attrs.distance", b.ExchangeAttrs, L)
+    GRID_WAIT = ("", "waits until the launches before this one have ended", a.EffectAttrs, L)
     ROLE = ("", "what follows is run by attrs.warps warps alone", b.RoleAttrs, L)
     ENDROLE = ("role", "closes role", a.EffectAttrs, L)
     COPY_ASYNC = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tinytensor.dtype import dtypes
 from tinytensor.ops.fragments import WARP_THREADS
-from tinytensor.ops.infer_blocks import BLOCK_INFER
+from tinytensor.ops.infer_blocks import BLOCK_INFER, GLOBAL
 from tinytensor.ops.linear import Grid, Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.tile import tile_bytes
@@ -47,8 +47,12 @@ def verify_blocks(verifier: Verifier, linear: Linear) -> None:
         _check_map(verifier, node, linear)
     _check_regions(verifier, linear, grid)
     _check_roles(verifier, linear, grid)
+    has_touched = False
     for node, reach in zip(linear.statements, reaches(linear), strict=True):
         _check_reach(verifier, node, reach, grid)
+        has_touched |= node.op in GLOBAL
+        sentence = "comes after the first buffer; nothing is read or written before it"
+        verifier.require(node.op is not Op.GRID_WAIT or not has_touched, node, sentence)
     _check_in_flight(verifier, linear)
 
 
@@ -133,9 +137,10 @@ def _check_reach(verifier: Verifier, node: UOp, reach: Reach, grid: Grid) -> Non
     if node.op is Op.ROLE:
         verifier.require(uniform, node, "is inside a branch by thread; roles are the first branch")
         verifier.require(reach.role is None, node, "is inside another role; roles do not nest")
-    elif node.op is Op.BARRIER and node.attrs.number == 0:
+    elif node.op is Op.GRID_WAIT or node.op is Op.BARRIER and node.attrs.number == 0:
         verifier.require(reach.role is None, node, "is inside a role; all threads must come here")
         verifier.require(uniform, node, "is inside a branch by thread; all threads must come here")
+    if node.op is Op.BARRIER and node.attrs.number == 0:
         everyone = node.attrs.threads == grid.threads
         sentence = f"awaits another number of threads; a block has {grid.threads}"
         verifier.require(everyone, node, sentence)

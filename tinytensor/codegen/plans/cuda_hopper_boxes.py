@@ -27,6 +27,11 @@ class Boxes:
     strides: tuple[int, ...]
     offset: int
 
+    def begin_at_multiples(self, nbytes: int) -> bool:
+        """Whether rows begin at multiples of so many bytes."""
+        itemsize = self.buffer.dtype.itemsize
+        return not any(each * itemsize % nbytes for each in (self.offset, *self.strides))
+
     def tensor_map(self, b: BlockBuilder, tile: UOp) -> UOp:
         """Return it in boxes like a tile."""
         shape = [each.extent for each in self.axes]
@@ -49,7 +54,7 @@ def see_in_boxes(access: UOp, inner: UOp, outer: UOp, batch: Sequence[UOp]) -> B
     if len(around) < len(strides) or len(around) + 2 not in RANKS:
         return "is no array of rows, for each of a few ranges"
     found = (pitch, *[strides[each] for each in around])
-    itemsize = buffer.dtype.itemsize
-    if min(found) <= 0 or any(each * itemsize % ENGINE_BYTES for each in (*found, total.constant)):
+    boxes = Boxes(buffer, (inner, outer, *around), found, total.constant)
+    if min(found) <= 0 or not boxes.begin_at_multiples(ENGINE_BYTES):
         return f"has strides or an offset that {ENGINE_BYTES} bytes do not divide"
-    return Boxes(buffer, (inner, outer, *around), found, total.constant)
+    return boxes

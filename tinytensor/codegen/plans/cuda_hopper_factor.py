@@ -23,7 +23,7 @@ class Factor:
         self._boxes = boxes
         self.is_k_major = boxes.axes[0] is k
         dtype = boxes.buffer.dtype
-        self._width = ROW_BYTES // dtype.itemsize
+        self.block_k = self._width = ROW_BYTES // dtype.itemsize
         self._pieces = 1 if self.is_k_major else -(-extent // self._width)
         rows = extent if self.is_k_major else self._width
         self.tile = b.tile(dtype, rows, self._width, stages * self._pieces)

@@ -1,4 +1,4 @@
-"""Turns a warpgroup's sums into the kernel's stores: panels of shared memory, written in bulk."""
+"""Turns a warpgroup's sums into the kernel's stores: trays of shared memory, written in bulk."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes, see_in_boxes
 from tinytensor.codegen.plans.cuda_hopper_tiling import (
     GROUP_ROWS,
     GROUP_THREADS,
-    PANEL_COLUMNS,
+    MOST_TRAY_COLUMNS,
+    ROW_BYTES,
     HopperTiling,
-    panels_of,
+    trays_of,
 )
 from tinytensor.codegen.plans.flatten import FlatContraction
 from tinytensor.dtype import dtypes
@@ -24,8 +25,8 @@ from tinytensor.ops.fragments import accumulator_position
 from tinytensor.ops.uop import UOp
 
 PAIR = 2  # a thread holds sums in adjacent pairs of a row
-WIDEST_ITEM = 2  # bytes of an element of which a panel's row is one swizzled row of 128
-PANEL_BARRIER = 1  # the first of the named barriers, one for each warpgroup
+WIDEST_ITEM = 4  # bytes of an element that goes in bulk
+TRAY_BARRIER = 1  # the first of the named barriers, one for each warpgroup
 
 
 def boxes_of_store(flat: FlatContraction, store: UOp) -> Boxes | None:
@@ -37,16 +38,26 @@ def boxes_of_store(flat: FlatContraction, store: UOp) -> Boxes | None:
     return None if isinstance(boxes, str) else boxes
 
 
-def panel_bytes(flat: FlatContraction) -> int:
-    """Return the bytes of one panel of every store that goes in bulk."""
+def tray_bytes(flat: FlatContraction) -> int:
+    """Return the bytes of one tray of every store that goes in bulk."""
+    return GROUP_ROWS * tray_columns(flat) * sum(_item_bytes(flat))
+
+
+def tray_columns(flat: FlatContraction) -> int:
+    """Return the columns of a tray: the widest elements fill swizzled rows."""
+    widest = max(_item_bytes(flat), default=WIDEST_ITEM)
+    return min(MOST_TRAY_COLUMNS, ROW_BYTES // widest)
+
+
+def _item_bytes(flat: FlatContraction) -> list[int]:
+    """List the bytes of an element of each store that goes in bulk."""
     bulk = [each for each in flat.stores if boxes_of_store(flat, each) is not None]
-    sizes = [each.operands[0].dtype.itemsize for each in bulk]
-    return GROUP_ROWS * PANEL_COLUMNS * sum(sizes)
+    return [each.operands[0].dtype.itemsize for each in bulk]
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """The panels of one store, those of each warpgroup after another's, and their map."""
+class Tray:
+    """The trays of one store, those of each warpgroup after another's, and their map."""
 
     tile: UOp
     boxes: Boxes
@@ -63,21 +74,22 @@ class Pair:
     column: UOp
 
 
-class Panels:
+class Trays:
     """The shared memory through which a tile's results go; made once, before any role."""
 
     def __init__(self, b: BlockBuilder, flat: FlatContraction, tiling: HopperTiling) -> None:
-        self.depth = panels_of(tiling)
-        self.by_store: dict[int, Panel] = {}
-        if tiling.block_n % PANEL_COLUMNS:
+        self.columns = tray_columns(flat)
+        self.depth = trays_of(tiling, self.columns)
+        self.by_store: dict[int, Tray] = {}
+        if self.depth == 0:
             return
         for number, store in enumerate(flat.stores):
             boxes = boxes_of_store(flat, store)
             if boxes is None:
                 continue
             stages = tiling.consumers * self.depth
-            tile = b.tile(store.operands[0].dtype, GROUP_ROWS, PANEL_COLUMNS, stages)
-            self.by_store[number] = Panel(tile, boxes, boxes.tensor_map(b, tile))
+            tile = b.tile(store.operands[0].dtype, GROUP_ROWS, self.columns, stages)
+            self.by_store[number] = Tray(tile, boxes, boxes.tensor_map(b, tile))
 
 
 class Storing:
@@ -93,14 +105,14 @@ class Storing:
         flat: FlatContraction,
         tiling: HopperTiling,
         layout: TileMmaAttrs,
-        panels: Panels,
+        trays: Trays,
         who: tuple[UOp, UOp],
     ) -> None:
         self._b = b
         self._flat = flat
         self._tiling = tiling
         self._layout = layout
-        self._panels = panels
+        self._trays = trays
         self._thread, self._group = who
 
     def begin(self, outer: Mapping[UOp, UOp], first: tuple[UOp, UOp], first_row: UOp) -> None:
@@ -115,7 +127,7 @@ class Storing:
         self._epilogue.preload(list(dict.fromkeys([each.column for each in self._pairs])))
 
     def _list_pairs(self) -> list[Pair]:
-        """List a thread's pairs of sums, in the order of panels."""
+        """List a thread's pairs of sums, in the order of trays."""
         b, block = self._b, (GROUP_ROWS, self._tiling.block_n)
         row, column = accumulator_position(self._layout, *block, self._thread, 0)
         first_row, first_column = b.value(self._first_row + row), b.value(column)
@@ -130,67 +142,68 @@ class Storing:
 
     def finish(self, sums: Sequence[UOp]) -> None:
         """Run the epilogue on the sums of each accumulator, and store."""
-        if not self._panels.by_store:
+        if not self._trays.by_store:
             for each in self._pairs:
                 self._store(each, sums, 0)
             return
-        per_panel = GROUP_ROWS * PANEL_COLUMNS // GROUP_THREADS // PAIR
-        for begin in range(0, len(self._pairs), per_panel):
-            self._fill_panel(begin // per_panel, self._pairs[begin : begin + per_panel], sums)
+        per_tray = GROUP_ROWS * self._trays.columns // GROUP_THREADS // PAIR
+        for begin in range(0, len(self._pairs), per_tray):
+            self._fill_tray(begin // per_tray, self._pairs[begin : begin + per_tray], sums)
 
-    def _fill_panel(self, number: int, pairs: Sequence[Pair], sums: Sequence[UOp]) -> None:
-        """Fill one panel of each store, and let the engine write it."""
-        b, depth = self._b, self._panels.depth
+    def _fill_tray(self, number: int, pairs: Sequence[Pair], sums: Sequence[UOp]) -> None:
+        """Fill one tray of each store, and let the engine write it."""
+        b, depth = self._b, self._trays.depth
         stage = b.value(self._group * depth + number % depth)
         is_first = self._thread < 1
         with b.branch(is_first):
             b.bulk_wait(depth - 1)
-        b.barrier(PANEL_BARRIER, GROUP_THREADS, self._group)
+        b.barrier(TRAY_BARRIER, GROUP_THREADS, self._group)
         for each in pairs:
             self._store(each, sums, stage)
         b.proxy_fence()
-        b.barrier(PANEL_BARRIER, GROUP_THREADS, self._group)
+        b.barrier(TRAY_BARRIER, GROUP_THREADS, self._group)
         with b.branch(is_first):
-            self._write_panel(number, stage)
+            self._write_tray(number, stage)
 
-    def _write_panel(self, number: int, stage: UOp) -> None:
+    def _write_tray(self, number: int, stage: UOp) -> None:
         b = self._b
-        per_row = self._tiling.block_n // PANEL_COLUMNS
-        down, across = number // per_row * GROUP_ROWS, number % per_row * PANEL_COLUMNS
+        columns = self._trays.columns
+        per_row = self._tiling.block_n // columns
+        down, across = number // per_row * GROUP_ROWS, number % per_row * columns
         first_m, first_n = self._first
         row, column = first_m + self._first_row + down, first_n + across
-        for panel in self._panels.by_store.values():
-            around = [self._outer[each] for each in panel.boxes.axes[2:]]
-            b.bulk_store(panel.tensor_map, (column, row, *around), panel.tile, stage)
+        for tray in self._trays.by_store.values():
+            around = [self._outer[each] for each in tray.boxes.axes[2:]]
+            b.bulk_store(tray.tensor_map, (column, row, *around), tray.tile, stage)
         b.bulk_commit()
 
     def _store(self, pair: Pair, sums: Sequence[UOp], stage: UOp | int) -> None:
-        """Store a pair by every store: to its panel, or to memory."""
+        """Store a pair by every store: to its tray, or to memory."""
         b = self._b
         held = sums[pair.accumulator]
         values = shuffle(held, held, (pair.register, pair.register + 1))
         for piece in self._epilogue.pieces(pair.row, pair.column, values):
             for number, store in enumerate(self._epilogue.stores):
-                panel = self._panels.by_store.get(number)
-                if panel is None:
+                tray = self._trays.by_store.get(number)
+                if tray is None:
                     piece.evaluator.store(store)
                     continue
                 value = piece.evaluator.value(store.operands[2])
                 lanes = self._epilogue.lanes
                 value = splat(value, lanes) if value.dtype.lanes < lanes else value
-                row, column = self._in_panel(pair, piece.begin)
-                place: UOp = tiles.element_index(panel.tile, stage, row, column)
-                b.store(panel.tile, place, value)
+                row, column = self._in_tray(pair, piece.begin)
+                place: UOp = tiles.element_index(tray.tile, stage, row, column)
+                b.store(tray.tile, place, value)
 
-    def _in_panel(self, pair: Pair, begin: int) -> tuple[UOp, UOp]:
-        """Return a pair's row and column in its panel."""
+    def _in_tray(self, pair: Pair, begin: int) -> tuple[UOp, UOp]:
+        """Return a pair's row and column in its tray."""
         block = (GROUP_ROWS, self._tiling.block_n)
         row, column = accumulator_position(self._layout, *block, self._thread, 0)
         down, across = accumulator_position(self._layout, *block, 0, pair.register)
-        return row + down, column + (across % PANEL_COLUMNS + begin)
+        return row + down, column + (across % self._trays.columns + begin)
 
     def close(self) -> None:
-        """Wait until the engine has read the last panels."""
-        if self._panels.by_store:
+        """Wait until the engine has read the last trays."""
+        if self._trays.by_store:
             with self._b.branch(self._thread < 1):
                 self._b.bulk_wait()

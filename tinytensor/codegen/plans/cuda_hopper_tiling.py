@@ -1,7 +1,7 @@
 """Turns a contraction's extents into the tile, the ring and the roles of a block on Hopper.
 
-Each form of the kernel was the fastest for some product (H200, 2026-11-29). A tiling is chosen by
-its estimated clocks; of equals the first.
+Each form of the kernel was the fastest for some product. A tiling is chosen by its estimated
+clocks, for the busiest of the multiprocessors, L2 and memory.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ GROUP_THREADS = 128
 PRODUCER_THREADS = 32
 GROUP_ROWS = 64  # of one instruction's accumulator
 MBARRIER_BYTES = 512
-PANEL_COLUMNS = 64
+MOST_TRAY_COLUMNS = 64
 # Per multiprocessor and clock, on H200.
 PRODUCT_RATE = 2048  # multiply-adds of halves
 BULK_RATE = 70  # bytes that arrive in shared memory when all multiprocessors read
 LATENCY_CLOCKS = 1000  # from asking for a box to its arrival
 EPILOGUE_CLOCKS = 12  # of a warpgroup for each sum that one of its threads holds
 START_CLOCKS = 3000  # of a block: its first boxes, and the launch around it
+CLOCK = 1.7e9  # a second
+CLOSE = 1.02  # estimates that differ by less are equal
 
 
 @dataclass(frozen=True, slots=True)
 class HopperTiling:
     """A block's tile, the most stages of its ring, and the warpgroups that multiply.
 
-    With `takes_turns` each warpgroup computes a whole tile while the other stores its own; else
+    With `alternates` each warpgroup computes a whole tile while the other stores its own; else
     they share the rows of one. With `swaps` the rows of tiles are n. Units: elements.
     """
 
@@ -39,7 +41,7 @@ class HopperTiling:
     block_n: int
     stages: int
     consumers: int
-    takes_turns: bool = False
+    alternates: bool = False
     swaps: bool = False
     group: int = 8
 
@@ -51,35 +53,58 @@ class HopperTiling:
     @property
     def rows(self) -> int:
         """Rows of a tile that one warpgroup computes."""
-        return self.block_m if self.takes_turns else self.block_m // self.consumers
+        return self.block_m if self.alternates else self.block_m // self.consumers
 
 
-# H200, 2026-11-29: turns beat the large shared tiles where the epilogue is not negligible (k 8192
-# equal, 4096 2.5 %, 1024 10 %); the small tiles fill one wave of 132 blocks (1024 x 1024 x 768).
+# In us on H200, NVRTC 13.0, 2026-11-29. Of bfloat16: 4096^3 181 turns, 195 wide; with k 1024 50 and
+# 54; 512 x 4096 x 4096 26 square, 32 half, 49 wide; 128 x 4096 x 4096 13.8 flat and small, 14.5
+# half; 16 x 4096 x 4096 10.8 few 16, 11.2 few 32, 16.8 small. Of float16: 1024 x 1024 x 768 4.8
+# flat, 4.9 half, 6.1 small, 6.6 square and turns; 1000^3, whose rows are no whole lines of L2, 9.0
+# square, 10.8 half and flat.
 TILINGS = (
-    HopperTiling("turns", 128, 128, 6, 2, takes_turns=True),
+    HopperTiling("alternating", 128, 128, 6, 2, alternates=True),
     HopperTiling("wide", 128, 256, 4, 2),
     HopperTiling("tall", 256, 128, 4, 2),
     HopperTiling("square", 128, 128, 6, 2),
     HopperTiling("half", 128, 64, 8, 2),
     HopperTiling("flat", 64, 128, 8, 1),
     HopperTiling("small", 64, 64, 10, 1),
-    HopperTiling("few 8", 64, 8, 20, 1, swaps=True),
     HopperTiling("few 16", 64, 16, 20, 1, swaps=True),
     HopperTiling("few 32", 64, 32, 16, 1, swaps=True),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """What a tiling must fit: the work, the steps of k, and the bytes of panels for each sum row.
+class Side:
+    """One factor: whether its rows run along k, and whether they begin at whole lines of L2."""
 
-    `panel_bytes` are those of one panel of GROUP_ROWS x PANEL_COLUMNS sums, over all stores.
+    is_along_k: bool
+    is_in_lines: bool
+
+    def stage_bytes(self, extent: int, width: int) -> int:
+        """Return the bytes of one stage; a factor along m or n takes whole rows of ROW_BYTES."""
+        rows = extent if self.is_along_k else math.ceil(extent / width) * width
+        return rows * ROW_BYTES
+
+    @property
+    def lines(self) -> int:
+        """How many lines of L2 one row of a tile touches."""
+        return 1 if self.is_in_lines else 2
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a tiling must fit.
+
+    `tray_bytes` are those of one tray of GROUP_ROWS x tray_columns sums, over all stores.
     """
 
     work: Work
     k: int
-    panel_bytes: int
+    tray_columns: int
+    tray_bytes: int
+    a: Side
+    b: Side
 
     @property
     def block_k(self) -> int:
@@ -90,6 +115,12 @@ class Need:
     def steps(self) -> int:
         """Stages that a tile takes."""
         return math.ceil(self.k / self.block_k)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of both factors and one result, each once."""
+        work = self.work
+        return work.batch * work.itemsize * ((work.m + work.n) * self.k + work.m * work.n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,39 +133,44 @@ class Candidate:
     clocks: float
 
 
-def stage_bytes(tiling: HopperTiling) -> int:
-    """Return the bytes of one stage; a factor along m or n takes whole rows of ROW_BYTES."""
-    return (tiling.block_m + tiling.block_n) * ROW_BYTES
-
-
-def panels_of(tiling: HopperTiling) -> int:
-    """Return how many panels each warpgroup has: two, if it fills an even number of them."""
-    count = tiling.rows // GROUP_ROWS * (tiling.block_n // PANEL_COLUMNS)
+def trays_of(tiling: HopperTiling, columns: int) -> int:
+    """Return how many trays each warpgroup has: two, if it fills an even number of them."""
+    if tiling.swaps or tiling.block_n % columns:
+        return 0
+    count = tiling.rows // GROUP_ROWS * (tiling.block_n // columns)
     return 2 if count % 2 == 0 else 1
 
 
 def estimate(tiling: HopperTiling, need: Need, target: Target) -> Candidate | None:
     """Return what a tiling costs; None if it has no room for two stages."""
-    has_panels = not tiling.swaps and tiling.block_n % PANEL_COLUMNS == 0
-    panels = tiling.consumers * panels_of(tiling) if has_panels else 0
-    room = target.shared_bytes - panels * need.panel_bytes - MBARRIER_BYTES
-    stages = min(tiling.stages, room // stage_bytes(tiling))
+    tray_bytes = tiling.consumers * trays_of(tiling, need.tray_columns) * need.tray_bytes
+    sides = (need.b, need.a) if tiling.swaps else (need.a, need.b)
+    extents = (tiling.block_m, tiling.block_n)
+    sizes = [side.stage_bytes(x, need.block_k) for side, x in zip(sides, extents, strict=True)]
+    stages = min(tiling.stages, (target.shared_bytes - tray_bytes - MBARRIER_BYTES) // sum(sizes))
     if stages < 2:
         return None
     work = need.work
     m, n = (work.n, work.m) if tiling.swaps else (work.m, work.n)
     tiles = work.batch * math.ceil(m / tiling.block_m) * math.ceil(n / tiling.block_n)
     load = math.ceil(tiles / target.multiprocessors)
+    lines = sum([side.lines * size for side, size in zip(sides, sizes, strict=True)])
     products = tiling.block_m * tiling.block_n * need.block_k / PRODUCT_RATE
-    rate = min(BULK_RATE, stages * stage_bytes(tiling) / LATENCY_CLOCKS)
-    step = max(products, stage_bytes(tiling) / rate)
+    rate = min(BULK_RATE, stages * sum(sizes) / LATENCY_CLOCKS)
+    sums = max(
+        load * need.steps * max(products, sum(sizes) / rate),
+        tiles * need.steps * lines / (BULK_RATE * target.multiprocessors),
+        need.nbytes / target.copy_rate * CLOCK,
+    )
     held = tiling.rows * tiling.block_n // GROUP_THREADS
-    epilogues = 1 if tiling.takes_turns else load
-    clocks = load * need.steps * step + epilogues * held * EPILOGUE_CLOCKS + START_CLOCKS
+    stored = (1 if tiling.alternates else load) * held * EPILOGUE_CLOCKS
+    clocks = sums + stored + START_CLOCKS
     return Candidate(tiling, stages, tiles, clocks)
 
 
 def rank_tilings(need: Need, target: Target) -> list[Candidate]:
-    """Return the tilings that fit, cheapest first."""
+    """Return the tilings that fit, cheapest first; those as cheap as the best, as listed."""
     found = [estimate(each, need, target) for each in TILINGS]
-    return sorted([each for each in found if each is not None], key=lambda each: each.clocks)
+    fitting = [each for each in found if each is not None]
+    limit = CLOSE * min([each.clocks for each in fitting])
+    return sorted(fitting, key=lambda each: max(each.clocks, limit))
