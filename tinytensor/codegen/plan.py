@@ -44,7 +44,9 @@ class Plan:
 
 # Best first; the last one takes every kernel.
 PLANS = (
-    Plan("contraction", contraction.facts, contraction.lower, contraction.describe),
+    Plan(
+        "contraction", contraction.facts, contraction.lower, contraction.describe, takes_open=True
+    ),
     Plan("reduction", reduction.facts, reduction.lower, reduction.describe, takes_open=True),
     Plan("pointwise", pointwise.facts, pointwise.lower, pointwise.describe, takes_open=True),
     Plan("loops", loops.facts, loops.lower, loops.describe, takes_open=True),

@@ -5,13 +5,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from codegen.machine import device
-from codegen.plans.plan_kernels import TARGETS, KernelBuilder, arrays_for, fold, load
+from codegen.plans.plan_kernels import (
+    TARGETS,
+    KernelBuilder,
+    arrays_for,
+    contract,
+    contraction_facts,
+    fold,
+    load,
+)
+from codegen.plans.test_contraction import Product
 from codegen.plans.test_random_kernels import fold_kernels, pointwise_kernels, row_kernels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tinytensor.codegen.lower import lower
 from tinytensor.codegen.plan import PLANS, choose
+from tinytensor.codegen.plans import contraction
+from tinytensor.codegen.plans.tiling_cpu import Tiling
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops.attrs import Combine
@@ -20,7 +31,16 @@ from tinytensor.ops.interpret_indexed import run_kernel
 from tinytensor.ops.interpret_linear import run_linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.text import parse, show
-from tinytensor.ops.uop import UOp, const, make_range, make_variable, substitute, walk, where
+from tinytensor.ops.uop import (
+    UOp,
+    const,
+    make_range,
+    make_variable,
+    substitute,
+    substitute_all,
+    walk,
+    where,
+)
 from tinytensor.ops.verify import verify_indexed, verify_linear
 from tinytensor.target import CPU_AVX512
 
@@ -183,3 +203,95 @@ def test_the_text_of_an_open_range_comes_back():
     kernel = row_sums()
 
     assert parse(show(kernel)) == kernel
+
+
+# Contractions.
+SMALL = Tiling(lanes=4, rows=2, vectors=2, block_k=8, block_n=16)
+
+
+@st.composite
+def open_products(draw):
+    """A product with some of m, n and k open, each in one of two layouts, perhaps a batch."""
+    m, n, k = draw(st.integers(2, 40)), draw(st.integers(2, 40)), draw(st.integers(1, 40))
+    open_classes = draw(st.lists(st.sampled_from("mnk"), unique=True))
+    ranges = {
+        name: make_range(at, extent, make_variable(at, 1, extent))
+        for at, (name, extent) in enumerate({"m": m, "n": n, "k": k}.items())
+    }
+    fixed = {name: make_range(each.attrs.number, each.extent) for name, each in ranges.items()}
+    chosen = {name: ranges[name] if name in open_classes else fixed[name] for name in "mnk"}
+    product = Product(*chosen.values())
+    a = product.operand(dtypes.float32, *draw(st.permutations([product.m, product.k])))
+    b = product.operand(dtypes.float32, *draw(st.permutations([product.n, product.k])))
+    total = product.contract(a, b, dtypes.float32)
+    if draw(st.booleans()):
+        product.store(total + product.operand(dtypes.float32, product.n))
+    else:
+        product.store(total)
+    kernel = numbered(product.kernel(total))
+    return kernel, tuple([draw(st.integers(1, each.attrs.most)) for each in kernel.variables])
+
+
+def numbered(kernel):
+    """The kernel with its variables numbered from 0."""
+    places = {
+        each: make_variable(at, each.attrs.least, each.attrs.most)
+        for at, each in enumerate(kernel.variables)
+    }
+    nodes = (kernel.sink, kernel.contraction.node, *kernel.ranges)
+    sink, node, *ranges = substitute_all(nodes, places)
+    return replace(kernel, sink=sink, ranges=tuple(ranges), contraction=contraction_facts(sink))
+
+
+@given(open_products())
+@settings(max_examples=30)
+def test_a_product_is_summed_at_every_size(example):
+    kernel, scalars = example
+    verify_indexed(kernel)
+    wanted = arrays_for(kernel)
+    run_kernel(kernel, wanted, scalars)
+    for tiling in (SMALL, None):
+        linear = contraction.lower(contraction.facts(kernel, CPU_AVX512), CPU_AVX512, tiling)
+        verify_linear(linear)
+        results = arrays_for(kernel)
+        run_linear(linear, results, scalars=scalars)
+        for result, want in zip(results, wanted, strict=True):
+            np.testing.assert_array_equal(result, want, str(scalars), strict=True)
+
+
+def dense_product(most=300):
+    """c = a @ b over dense matrices of the launch's sizes m, n, k."""
+    m, n, k = [make_variable(at, 1, most) for at in range(3)]
+    row, column, inner = [make_range(at, most, each) for at, each in enumerate((m, n, k))]
+    builder = KernelBuilder(row, column)
+    a = load(builder.param(dtypes.float32, most * most), row * k + inner)
+    b = load(builder.param(dtypes.float32, most * most), inner * n + column)
+    total = contract(a, b, dtypes.float32, (row,), (column,), (inner,))
+    builder.store(row * n + column, total, most * most)
+    return builder.kernel()
+
+
+@pytest.fixture(scope="module")
+def run_product():
+    lowered = lower(dense_product(), device().target)
+    (executable,) = device().compile([lowered.program])
+    scratch = device().workspace(executable.workspace_bytes) if executable.workspace_bytes else 0
+    return lambda *arrays, sizes: executable.function(
+        *[each.ctypes.data for each in arrays], *([scratch] if scratch else []), *sizes
+    )
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (8, 32, 64), (9, 33, 65), (7, 31, 1), (64, 15, 300), (300, 300, 300)]
+)
+def test_one_program_multiplies_matrices_of_every_size(run_product, sizes):
+    m, n, k = sizes
+    rng = np.random.default_rng(0)
+    a = rng.integers(-4, 5, (m, k)).astype(np.float32)
+    b = rng.integers(-4, 5, (k, n)).astype(np.float32)
+    c = np.full((m + 1, n), 7, np.float32)
+
+    run_product(a, b, c, sizes=sizes)
+
+    assert c[:m].tolist() == (a.astype(np.float64) @ b).tolist()
+    assert (c[m] == 7).all()

@@ -20,7 +20,7 @@ from tinytensor.codegen.plans.accumulate import (
 from tinytensor.codegen.plans.lanes import SCALAR, Lanes
 from tinytensor.codegen.plans.merging import FOLDS
 from tinytensor.codegen.plans.resident import Resident
-from tinytensor.codegen.vectorize import Evaluator
+from tinytensor.codegen.vectorize import Evaluator, extent_value
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
@@ -109,7 +109,7 @@ class Nest:
         """Return the whole of a range."""
         end = None
         if range_.is_open:
-            end = self._b.value(Evaluator(self._b, {}).value(range_.operands[0]))
+            end = self._b.value(extent_value(self._b, range_))
         return Span(range_, self._b.index(0), range_.extent, lanes, end)
 
     def store(self, stores: Sequence[UOp], spans: Sequence[Span]) -> None:
