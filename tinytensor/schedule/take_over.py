@@ -63,7 +63,8 @@ def _folds_own_row(
     varies = dependencies(walk((kernel.sink,)))
     rows = varies[fold]
     apart = [each for each in kernel.ranges if each not in rows]
-    own = dict(zip(*map(_by_number, (folded_ranges(fold), apart)), strict=False))
+    folded = _by_number(folded_ranges(fold))
+    own = dict(zip(folded, _by_number(apart), strict=False))
     places = {simplify_index(substitute(node.operands[1], own)) for node in reads}
     return (
         all(varies[each] == rows and folded_ranges(each) for each in folds)
