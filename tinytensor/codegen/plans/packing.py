@@ -147,7 +147,8 @@ def _pack_rest(b: Builder, packing: Packing, dense: Block, across: Block, tile: 
         place = tile.index(row - across.begin, rest.begin - dense.begin)
         b.store(tile.buffer, b.value(place), nothing)
         with b.loop(0, rest.count) as i:
-            places = {**packing.outer, packing.dense: rest.begin + i, packing.across: row}
+            places = {**packing.outer, packing.across: row}
+            places[packing.dense] = rest.begin + i
             value = Evaluator(b, places).value(packing.operand)
             b.store(tile.buffer, place + i, cast(value, packing.dtype))
 
