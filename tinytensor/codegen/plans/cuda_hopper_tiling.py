@@ -160,7 +160,7 @@ def estimate(tiling: HopperTiling, need: Need, target: Target) -> Candidate | No
     sums = max(
         load * need.steps * max(products, sum(sizes) / rate),
         tiles * need.steps * lines / (BULK_RATE * target.multiprocessors),
-        need.nbytes / target.copy_rate * CLOCK,
+        need.nbytes / target.rates.copy * CLOCK,
     )
     held = tiling.rows * tiling.block_n // GROUP_THREADS
     stored = (1 if tiling.alternates else load) * held * EPILOGUE_CLOCKS
