@@ -234,7 +234,8 @@ class Chooser:
 
     def _weigh(self, node: UOp, use: Use) -> Decision | None:
         readings = self.uses.by_kernel(use)
-        if use.total <= math.prod(node.shape) and len(readings) <= 1:
+        slower = sum(each.slower for each in readings.values())
+        if use.total <= math.prod(node.shape) and len(readings) <= 1 and not slower:
             return None
         found = self._expression(node)
         limit = self.target.max_kernel_ops
