@@ -12,7 +12,7 @@ from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes, see_in_boxes
 from tinytensor.codegen.plans.cuda_hopper_pipeline import Pipeline, run_pipeline
 from tinytensor.codegen.plans.cuda_hopper_store import tray_bytes, tray_columns
 from tinytensor.codegen.plans.cuda_hopper_tiling import Candidate, Need, Side, rank_tilings
-from tinytensor.codegen.plans.flatten import FlatContraction, is_symmetric
+from tinytensor.codegen.plans.flatten import FlatContraction
 from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, write_rows
 from tinytensor.dtype import dtypes
 from tinytensor.ops.kernel import Kernel
@@ -71,7 +71,6 @@ def need_of(facts: ProductFacts) -> Need:
     return Need(
         work=facts.work,
         k=flat.k.extent,
-        is_symmetric=is_symmetric(flat),
         tray_columns=tray_columns(flat),
         tray_bytes=tray_bytes(flat),
         a=_side(flat, facts.a),

@@ -94,14 +94,13 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a tiling must fit. Half of a symmetric product is enough for square tiles.
+    """What a tiling must fit.
 
     `tray_bytes` are those of one tray of GROUP_ROWS x tray_columns sums, over all stores.
     """
 
     work: Work
     k: int
-    is_symmetric: bool
     tray_columns: int
     tray_bytes: int
     a: Side
@@ -156,10 +155,8 @@ def estimate(tiling: HopperTiling, need: Need, target: Target) -> Candidate | No
     if stages < 2:
         return None
     work = need.work
-    m, n = (work.n, work.m) if tiling.swaps else (work.m, work.n)
-    mirrors = need.is_symmetric and tiling.block_m == tiling.block_n < m
-    tiles_m, tiles_n = math.ceil(m / tiling.block_m), math.ceil(n / tiling.block_n)
-    tiles = work.batch * (tiles_m * (tiles_m + 1) // 2 if mirrors else tiles_m * tiles_n)
+    tiles = work.tiles(*(extents[::-1] if tiling.swaps else extents))
+    mirrors = work.mirrors(*extents)
     load = math.ceil(tiles / target.multiprocessors)
     lines = sum([side.lines * size for side, size in zip(sides, sizes, strict=True)])
     products = tiling.block_m * tiling.block_n * need.block_k / PRODUCT_RATE
