@@ -9,7 +9,7 @@ from tinytensor.codegen.emit_c_types import CType, storage_type
 from tinytensor.codegen.emit_c_values import Value
 from tinytensor.codegen.emit_cuda_blocks import BLOCK_STATEMENTS, address_on_chip
 from tinytensor.codegen.emit_cuda_functions import DEFINE_DEVICE, declare_struct
-from tinytensor.codegen.emit_cuda_hopper import HOPPER_STATEMENTS
+from tinytensor.codegen.emit_cuda_hopper import HOPPER_STATEMENTS, describe_map
 from tinytensor.codegen.emit_cuda_memory import (
     MEMORY_STATEMENTS,
     REGIONS,
@@ -122,7 +122,7 @@ class CudaWriter(StatementWriter):
     def launch(self, entry: str) -> LaunchShape:
         """Describe the launch; after the entry was written."""
         grid = self.grid
-        maps = tuple(self.tensor_maps)
+        maps = tuple([describe_map(each) for each in self.tensor_maps])
         shared_bytes = grid.shared_bytes
         waits = self.waits_itself
         return LaunchShape(entry, grid.blocks, grid.threads, shared_bytes, maps, waits)

@@ -15,6 +15,7 @@ from tinytensor.codegen.instructions import Function
 from tinytensor.codegen.instructions_cuda import I32, PtxInstruction
 from tinytensor.dtype import dtypes
 from tinytensor.ops.op import Op
+from tinytensor.ops.program import TensorMap
 from tinytensor.ops.uop import UOp
 
 if TYPE_CHECKING:
@@ -50,6 +51,21 @@ def _stage_address(e: CudaWriter, tile: UOp, stage: UOp) -> Value:
 
 def _map_address(e: CudaWriter, tensor_map: UOp) -> Value:
     return Value(f"({ADDRESS.name})&{e.find(tensor_map).text}", ADDRESS)
+
+
+def describe_map(node: UOp) -> TensorMap:
+    """Tell the runtime of a TENSOR_MAP, in bytes."""
+    (buffer,), attrs, itemsize = node.operands, node.attrs, node.dtype.itemsize
+    is_param = buffer.op is Op.PARAM
+    return TensorMap(
+        number=buffer.attrs.number if is_param else -1,
+        offset_bytes=attrs.offset * itemsize + (0 if is_param else buffer.attrs.offset_bytes),
+        itemsize=itemsize,
+        shape=attrs.shape,
+        strides_bytes=tuple([stride * itemsize for stride in attrs.strides]),
+        box=attrs.box,
+        swizzle_bytes=attrs.swizzle_bytes,
+    )
 
 
 def _bulk_load(e: CudaWriter, node: UOp) -> None:

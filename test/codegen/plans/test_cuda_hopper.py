@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from codegen.gpu_machine import cubin_of, frame_bytes, legal, program_of, run_on_device
 from codegen.plans.plan_kernels import arrays_for, expected
-from codegen.plans.test_contraction import plain, relu, square
+from codegen.plans.test_contraction import gram, plain, relu, square
 from codegen.plans.test_cuda_contraction import biased, half, prologue, rebuilt, without
 from runtime.cuda.programs import needs_nvrtc
 
@@ -22,7 +22,7 @@ from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops.interpret_blocks import run_launches
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import cast, const
+from tinytensor.ops.uop import cast, const, substitute
 from tinytensor.ops.verify import verify_linear
 from tinytensor.runtime.device import Device
 from tinytensor.target import SM80, SM90A
@@ -44,8 +44,9 @@ def taken(kernel, target=SM90A):
     return facts
 
 
-def lowered(kernel, tiling=ONE, target=SMALL):
-    return cuda_hopper.lower(taken(kernel), target, Candidate(tiling, tiling.stages, 0, 0.0))
+def lowered(kernel, tiling=ONE, target=SMALL, mirrors=False):
+    candidate = Candidate(tiling, tiling.stages, 0, 0.0, mirrors)
+    return cuda_hopper.lower(taken(kernel), target, candidate)
 
 
 def results_of(linears, arrays, seed=0):
@@ -54,8 +55,8 @@ def results_of(linears, arrays, seed=0):
     return results
 
 
-def assert_exact(kernel, tiling=ONE, seed=0):
-    linears = lowered(kernel, tiling)
+def assert_exact(kernel, tiling=ONE, seed=0, mirrors=False):
+    linears = lowered(kernel, tiling, mirrors=mirrors)
     for each in linears:
         verify_linear(each)
     arrays = arrays_for(kernel)
@@ -137,6 +138,52 @@ def test_stores_that_the_engine_cannot_write_are_the_threads_own():
 
     assert Op.BULK_STORE not in {node.op for node in linear.statements}
     assert_exact(kernel, ALTERNATING)
+
+
+# Symmetric products.
+@pytest.mark.parametrize("n", [128, 136, 200])
+@pytest.mark.parametrize("tiling", [ONE, ALTERNATING], **BY_NAME)
+def test_half_of_a_symmetric_product_is_computed_and_mirrored(tiling, n):
+    kernel = gram(n, 72, F16, biased=True)
+
+    (linear,) = lowered(kernel, tiling, mirrors=True)
+
+    count = -(-n // 64)
+    tiles = count * (count + 1) // 2
+    assert [node.operands[1].value for node in linear.statements if is_tile_loop(node)] == [
+        *([tiles] * 2)
+    ]
+    assert_exact(kernel, tiling, mirrors=True)
+
+
+def is_tile_loop(node):
+    """Whether a statement opens a loop whose step is the number of blocks, or of both groups'."""
+    return node.op is Op.LOOP and node.attrs.step > 1
+
+
+def test_a_wide_symmetric_product_is_mirrored_by_the_threads():
+    assert_exact(gram(136, 40, BF16), mirrors=True)
+    assert_exact(wide_gram(136, 24), mirrors=True)
+
+
+def wide_gram(n, k):
+    """x @ x.T, stored as it is summed."""
+    product = square(n, n, k)
+    x = product.operand(BF16, product.m, product.k)
+    total = product.contract(x, substitute(x, {product.m: product.n}), F32)
+    product.store(total)
+    return product.kernel(total)
+
+
+def test_square_tiles_alone_take_half_of_a_symmetric_product():
+    ranked = cuda_hopper.rank(taken(gram(4096, 4096, F16)), SM90A)
+
+    mirrored = {each.tiling.name: each.tiles for each in ranked if each.mirrors}
+    assert mirrored == {"alternating": 528, "square": 528, "small": 2080}
+    assert ranked[0].mirrors
+    assert (
+        ranked[0].clocks < 0.6 * cuda_hopper.rank(taken(rounded(4096, 4096, 4096)), SM90A)[0].clocks
+    )
 
 
 # Factors rewritten by a launch of their own.

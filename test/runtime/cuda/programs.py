@@ -2,13 +2,8 @@
 
 import pytest
 
-from tinytensor.dtype import dtypes
 from tinytensor.errors import DeviceError
-from tinytensor.ops.attrs import ParamAttrs
-from tinytensor.ops.attrs_blocks import TensorMapAttrs
-from tinytensor.ops.op import Op
-from tinytensor.ops.program import LaunchShape, Program
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.program import LaunchShape, Program, TensorMap
 from tinytensor.runtime.cuda.nvrtc import find_library
 
 ELEMENTS = 1000
@@ -90,10 +85,8 @@ BOX_ROWS, BOX_COLUMNS = 8, 16
 
 def tensor_map(swizzle_bytes):
     """Buffer 1 as COLUMNS of each row, in boxes."""
-    buffer = UOp(Op.PARAM, dtypes.float32, (), ParamAttrs(1, ROWS * STRIDE))
     shape, box = (COLUMNS, ROWS), (BOX_COLUMNS, BOX_ROWS)
-    attrs = TensorMapAttrs(shape, (STRIDE,), box, swizzle_bytes)
-    return UOp(Op.TENSOR_MAP, dtypes.float32, (buffer,), attrs)
+    return TensorMap(1, 0, 4, shape, (4 * STRIDE,), box, swizzle_bytes)
 
 
 def bulk_program(node):

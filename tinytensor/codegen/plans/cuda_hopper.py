@@ -51,9 +51,10 @@ def describe(facts: ProductFacts, target: Target) -> str:
     block = f"{tiling.block_m} x {tiling.block_n}{' of n x m' if tiling.swaps else ''}"
     next_best = ", ".join([f"{each.tiling.name} {each.clocks:.0f}" for each in others[:2]])
     rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
+    half = "symmetric, " if best.mirrors else ""
     before = f" {rewritten} of 2 factors rewritten in rows before." if rewritten else ""
     return (
-        f"wgmma.{WORDS[facts.stored]}, {best.tiles} tiles {block} ({tiling.name}), "
+        f"wgmma.{WORDS[facts.stored]}, {half}{best.tiles} tiles {block} ({tiling.name}), "
         f"{tiling.consumers} warpgroups {form}, {best.stages} stages: about {best.clocks:.0f} "
         f"clocks; then {next_best}.{before}"
     )
@@ -67,8 +68,14 @@ def rank(facts: ProductFacts, target: Target) -> list[Candidate]:
 def need_of(facts: ProductFacts) -> Need:
     """Say what a tiling must fit."""
     flat = facts.flat
-    sides = [_side(flat, each) for each in (facts.a, facts.b)]
-    return Need(facts.work, flat.k.extent, tray_columns(flat), tray_bytes(flat), *sides)
+    return Need(
+        work=facts.work,
+        k=flat.k.extent,
+        tray_columns=tray_columns(flat),
+        tray_bytes=tray_bytes(flat),
+        a=_side(flat, facts.a),
+        b=_side(flat, facts.b),
+    )
 
 
 def _side(flat: FlatContraction, operand: Operand) -> Side:

@@ -67,7 +67,8 @@ class _Block:
         kernel, flat, tiling = pipeline.kernel, pipeline.flat, pipeline.candidate.tiling
         tiles_m = math.ceil(flat.m.extent / tiling.block_m)
         tiles_n = math.ceil(flat.n.extent / tiling.block_n)
-        self.raster = Raster(flat.outer, tiles_m, tiles_n, tiling.group)
+        self.mirrors = pipeline.candidate.mirrors
+        self.raster = Raster(flat.outer, tiles_m, tiles_n, tiling.group, self.mirrors)
         self.blocks = min(self.raster.blocks, pipeline.multiprocessors)
         grid = (self.blocks, 1, 1)
         b = BlockBuilder(kernel.name, kernel.params, kernel.index_dtype, grid, tiling.threads)
@@ -123,7 +124,7 @@ class _Multiplying:
         self._is_first_lane = b.value(compare(Op.EQ, thread % WARP_THREADS, b.index(0)))
         layout = TileMmaAttrs(0, block.instruction, GROUP_WARPS, 1, True, True)
         who = (b.value(thread % GROUP_THREADS), self._group)
-        self._storing = Storing(b, block.flat, tiling, layout, block.trays, who)
+        self._storing = Storing(b, block.flat, tiling, layout, block.trays, who, block.mirrors)
         self._attrs = WgmmaAttrs(0, block.instruction, block.x.is_k_major, block.y.is_k_major)
         self._accumulators = tiling.rows // GROUP_ROWS
         is_alone = tiling.alternates

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tinytensor.codegen.block_builder import BlockBuilder
-from tinytensor.codegen.builder import shuffle, splat
+from tinytensor.codegen.builder import lane, shuffle, splat
 from tinytensor.codegen.plans.block_epilogue import BlockEpilogue
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes, see_in_boxes
 from tinytensor.codegen.plans.cuda_hopper_tiling import (
@@ -22,7 +22,8 @@ from tinytensor.dtype import dtypes
 from tinytensor.ops import tile as tiles
 from tinytensor.ops.attrs_blocks import TileMmaAttrs
 from tinytensor.ops.fragments import accumulator_position
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, compare
 
 PAIR = 2  # a thread holds sums in adjacent pairs of a row
 WIDEST_ITEM = 4  # bytes of an element that goes in bulk
@@ -92,11 +93,33 @@ class Trays:
             self.by_store[number] = Tray(tile, boxes, boxes.tensor_map(b, tile))
 
 
+@dataclass(frozen=True, slots=True)
+class Face:
+    """A tile's results as they lie, or their mirror image: where it begins, and its epilogue."""
+
+    first: tuple[UOp, UOp]
+    epilogue: BlockEpilogue
+    is_mirrored: bool
+
+    def turned(self, row: UOp, column: UOp) -> tuple[UOp, UOp]:
+        """Return a place of the tile as this face sees it."""
+        return (column, row) if self.is_mirrored else (row, column)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Sums of a thread that are stored together: their place in the tile, and in its tray."""
+
+    sums: UOp
+    place: tuple[UOp, UOp]
+    in_tray: tuple[UOp, UOp]
+
+
 class Storing:
     """Stores one tile of sums, by the threads of one warpgroup.
 
-    `thread` is the running thread among its group's, `group` the group's number. The rows it holds
-    begin at `first_row` of the block's tile.
+    `who` is the running thread among its group's, and the group's number. The rows it holds begin
+    at `first_row` of the block's tile. With `mirrors` a tile is stored at its other place too.
     """
 
     def __init__(
@@ -107,6 +130,7 @@ class Storing:
         layout: TileMmaAttrs,
         trays: Trays,
         who: tuple[UOp, UOp],
+        mirrors: bool,
     ) -> None:
         self._b = b
         self._flat = flat
@@ -114,17 +138,23 @@ class Storing:
         self._layout = layout
         self._trays = trays
         self._thread, self._group = who
+        self._mirrors = mirrors
 
     def begin(self, outer: Mapping[UOp, UOp], first: tuple[UOp, UOp], first_row: UOp) -> None:
         """Come to a tile: read what its columns need."""
-        b, tiling = self._b, self._tiling
         self._outer = outer
         self._first = first
         self._first_row = first_row
-        extents = (tiling.block_m, tiling.block_n)
-        self._epilogue = BlockEpilogue(b, self._flat, outer, first, extents, PAIR)
         self._pairs = self._list_pairs()
-        self._epilogue.preload(list(dict.fromkeys([each.column for each in self._pairs])))
+        self._face = self._make_face(first, is_mirrored=False)
+        columns = dict.fromkeys([each.column for each in self._pairs])
+        self._face.epilogue.preload(list(columns))
+
+    def _make_face(self, first: tuple[UOp, UOp], is_mirrored: bool) -> Face:
+        extents = (self._tiling.block_m, self._tiling.block_n)
+        lanes = 1 if is_mirrored else PAIR
+        epilogue = BlockEpilogue(self._b, self._flat, self._outer, first, extents, lanes)
+        return Face(first, epilogue, is_mirrored)
 
     def _list_pairs(self) -> list[Pair]:
         """List a thread's pairs of sums, in the order of trays."""
@@ -142,15 +172,43 @@ class Storing:
 
     def finish(self, sums: Sequence[UOp]) -> None:
         """Run the epilogue on the sums of each accumulator, and store."""
-        if not self._trays.by_store:
-            for each in self._pairs:
-                self._store(each, sums, 0)
-            return
-        per_tray = GROUP_ROWS * self._trays.columns // GROUP_THREADS // PAIR
-        for begin in range(0, len(self._pairs), per_tray):
-            self._fill_tray(begin // per_tray, self._pairs[begin : begin + per_tray], sums)
+        self._show(self._face, sums)
+        if self._mirrors:
+            first_m, first_n = self._first
+            with self._b.branch(compare(Op.NE, first_m, first_n)):
+                self._show(self._make_face((first_n, first_m), is_mirrored=True), sums)
 
-    def _fill_tray(self, number: int, pairs: Sequence[Pair], sums: Sequence[UOp]) -> None:
+    def _show(self, face: Face, sums: Sequence[UOp]) -> None:
+        trays = self._trays.by_store
+        if face.is_mirrored and self._trays.columns != GROUP_ROWS:
+            trays = {}  # a mirrored tray holds all rows of an accumulator side by side
+        per_tray = len(self._pairs)
+        if trays:
+            per_tray = GROUP_ROWS * self._trays.columns // GROUP_THREADS // PAIR
+        for begin in range(0, len(self._pairs), per_tray):
+            pairs = self._pairs[begin : begin + per_tray]
+            held = [each for pair in pairs for each in self._held(face, pair, sums)]
+            if trays:
+                self._fill_trays(face, begin // per_tray, held)
+            else:
+                self._store(face, held, trays, 0)
+
+    def _held(self, face: Face, pair: Pair, sums: Sequence[UOp]) -> Iterator[Held]:
+        """Take a pair as a face sees it: side by side, or one below the other."""
+        block = (GROUP_ROWS, self._tiling.block_n)
+        row, column = accumulator_position(self._layout, *block, self._thread, 0)
+        down, across = accumulator_position(self._layout, *block, 0, pair.register)
+        row, column = row + down, column + across % self._trays.columns
+        held, first = sums[pair.accumulator], pair.register
+        if not face.is_mirrored:
+            values = shuffle(held, held, (first, first + 1))
+            yield Held(values, (pair.row, pair.column), (row, column))
+            return
+        for number in range(PAIR):
+            place = face.turned(pair.row, pair.column + number)
+            yield Held(lane(held, first + number), place, face.turned(row, column + number))
+
+    def _fill_trays(self, face: Face, number: int, held: Sequence[Held]) -> None:
         """Fill one tray of each store, and let the engine write it."""
         b, depth = self._b, self._trays.depth
         stage = b.value(self._group * depth + number % depth)
@@ -158,49 +216,39 @@ class Storing:
         with b.branch(is_first):
             b.bulk_wait(depth - 1)
         b.barrier(TRAY_BARRIER, GROUP_THREADS, self._group)
-        for each in pairs:
-            self._store(each, sums, stage)
+        self._store(face, held, self._trays.by_store, stage)
         b.proxy_fence()
         b.barrier(TRAY_BARRIER, GROUP_THREADS, self._group)
         with b.branch(is_first):
-            self._write_tray(number, stage)
+            self._write_trays(face, number, stage)
 
-    def _write_tray(self, number: int, stage: UOp) -> None:
-        b = self._b
-        columns = self._trays.columns
+    def _write_trays(self, face: Face, number: int, stage: UOp) -> None:
+        b, columns = self._b, self._trays.columns
         per_row = self._tiling.block_n // columns
         down, across = number // per_row * GROUP_ROWS, number % per_row * columns
         first_m, first_n = self._first
-        row, column = first_m + self._first_row + down, first_n + across
+        row, column = face.turned(first_m + self._first_row + down, first_n + across)
         for tray in self._trays.by_store.values():
             around = [self._outer[each] for each in tray.boxes.axes[2:]]
             b.bulk_store(tray.tensor_map, (column, row, *around), tray.tile, stage)
         b.bulk_commit()
 
-    def _store(self, pair: Pair, sums: Sequence[UOp], stage: UOp | int) -> None:
-        """Store a pair by every store: to its tray, or to memory."""
-        b = self._b
-        held = sums[pair.accumulator]
-        values = shuffle(held, held, (pair.register, pair.register + 1))
-        for piece in self._epilogue.pieces(pair.row, pair.column, values):
-            for number, store in enumerate(self._epilogue.stores):
-                tray = self._trays.by_store.get(number)
-                if tray is None:
-                    piece.evaluator.store(store)
-                    continue
-                value = piece.evaluator.value(store.operands[2])
-                lanes = self._epilogue.lanes
-                value = splat(value, lanes) if value.dtype.lanes < lanes else value
-                row, column = self._in_tray(pair, piece.begin)
-                place: UOp = tiles.element_index(tray.tile, stage, row, column)
-                b.store(tray.tile, place, value)
-
-    def _in_tray(self, pair: Pair, begin: int) -> tuple[UOp, UOp]:
-        """Return a pair's row and column in its tray."""
-        block = (GROUP_ROWS, self._tiling.block_n)
-        row, column = accumulator_position(self._layout, *block, self._thread, 0)
-        down, across = accumulator_position(self._layout, *block, 0, pair.register)
-        return row + down, column + (across % self._trays.columns + begin)
+    def _store(
+        self, face: Face, held: Sequence[Held], trays: Mapping[int, Tray], stage: UOp | int
+    ) -> None:
+        """Run every store on sums of this thread: to its tray, or to memory."""
+        for each in held:
+            for piece in face.epilogue.pieces(*each.place, each.sums):
+                for number, store in enumerate(face.epilogue.stores):
+                    if number not in trays:
+                        piece.evaluator.store(store)
+                        continue
+                    row, column = each.in_tray
+                    tile = trays[number].tile
+                    place: UOp = tiles.element_index(tile, stage, row, column + piece.begin)
+                    value = piece.evaluator.value(store.operands[2])
+                    is_whole = value.dtype.lanes == face.epilogue.lanes
+                    self._b.store(tile, place, value if is_whole else splat(value, PAIR))
 
     def close(self) -> None:
         """Wait until the engine has read the last trays."""

@@ -125,12 +125,16 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A tiling with the stages that fit, and what it is estimated to cost. Units: clocks."""
+    """A tiling with the stages that fit, and what it is estimated to cost. Units: clocks.
+
+    With `mirrors` it computes tiles on and below the diagonal, and stores the others from them.
+    """
 
     tiling: HopperTiling
     stages: int
     tiles: int
     clocks: float
+    mirrors: bool = False
 
 
 def trays_of(tiling: HopperTiling, columns: int) -> int:
@@ -151,8 +155,8 @@ def estimate(tiling: HopperTiling, need: Need, target: Target) -> Candidate | No
     if stages < 2:
         return None
     work = need.work
-    m, n = (work.n, work.m) if tiling.swaps else (work.m, work.n)
-    tiles = work.batch * math.ceil(m / tiling.block_m) * math.ceil(n / tiling.block_n)
+    tiles = work.tiles(*(extents[::-1] if tiling.swaps else extents))
+    mirrors = work.mirrors(*extents)
     load = math.ceil(tiles / target.multiprocessors)
     lines = sum([side.lines * size for side, size in zip(sides, sizes, strict=True)])
     products = tiling.block_m * tiling.block_n * need.block_k / PRODUCT_RATE
@@ -163,9 +167,9 @@ def estimate(tiling: HopperTiling, need: Need, target: Target) -> Candidate | No
         need.nbytes / target.rates.copy * CLOCK,
     )
     held = tiling.rows * tiling.block_n // GROUP_THREADS
-    stored = (1 if tiling.alternates else load) * held * EPILOGUE_CLOCKS
+    stored = (1 if tiling.alternates else load) * held * EPILOGUE_CLOCKS * (3 if mirrors else 1)
     clocks = sums + stored + START_CLOCKS
-    return Candidate(tiling, stages, tiles, clocks)
+    return Candidate(tiling, stages, tiles, clocks, mirrors)
 
 
 def rank_tilings(need: Need, target: Target) -> list[Candidate]:
