@@ -31,6 +31,7 @@ class Builder:
     Indices are of `index_dtype`, in elements.
     """
 
+    has_maximum = False  # whether MAX of floats is one instruction
     aligns_vectors = False  # whether a vector access promises alignment to its own size
 
     def __init__(self, name: str, params: Sequence[Param], index_dtype: DType) -> None:

@@ -122,6 +122,7 @@ class Op(Enum):
     TRUNCDIV = ("x y", "out[i] = x[i] / y[i] toward 0; y[i] not 0, no overflow", None, L)
     TRUNCMOD = ("x y", "out[i] = x[i] - y[i] * trunc(x[i] / y[i])", None, L)
     ABS = ("x", "out[i] = x[i] without its sign", None, L)
+    SCALE = ("x n", "out[i] = x[i] * 2 ** n[i], rounded once; n[i] whole", None, L)
     EXP2_APPROX = ("x", "out[i] = 2 ** x[i] within 2 ulp; denormals are 0", None, L, FUNCTION)
     RECIPROCAL_APPROX = (
         "x",
@@ -223,5 +224,5 @@ BINARY = (Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.FLOORDIV, Op.MOD, Op.MAX, Op.MIN, *
 ELEMENTWISE = frozenset((*UNARY, *BINARY, *COMPARE, Op.PHILOX, Op.WHERE, Op.CAST, Op.BITCAST))
 VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SLICE, Op.PAD, Op.CHECK, Op.DETACH))
 APPROXIMATE = (Op.EXP2_APPROX, Op.RECIPROCAL_APPROX)
-MACHINE = (Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD, Op.ABS, *APPROXIMATE)
+MACHINE = (Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD, Op.ABS, Op.SCALE, *APPROXIMATE)
 COMMUTATIVE = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.EQ, Op.NE, *LOGICAL))
