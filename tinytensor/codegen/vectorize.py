@@ -10,7 +10,7 @@ from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.guards import conjuncts
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.sums import collect
-from tinytensor.ops.uop import UOp, const, require, walk
+from tinytensor.ops.uop import UOp, const, exact_extent, require, walk
 
 TRUNCATING = {Op.FLOORDIV: Op.TRUNCDIV, Op.MOD: Op.TRUNCMOD}
 
@@ -98,6 +98,9 @@ class Evaluator:
     def _lower(self, node: UOp) -> UOp:
         if node.op is Op.RANGE:
             return self._range(node)
+        if node.op is Op.VARIABLE:
+            dtype = self._b.index_dtype if node.dtype is dtypes.index else node.dtype
+            return UOp(Op.VARIABLE, dtype, (), node.attrs)
         if node.op is Op.CONST:
             return self._b.index(int(node.value)) if node.dtype is dtypes.index else node
         if node.op is Op.LOAD:
@@ -175,6 +178,11 @@ class Evaluator:
         valid = self._valid
         lanes = [valid - 1 - i if i < valid else i for i in range(self._lanes)]
         return shuffle(value, value, lanes)
+
+
+def extent_value(b: Builder, range_: UOp) -> UOp:
+    """Return a range's number of values in this launch."""
+    return Evaluator(b, {}).value(exact_extent(range_))
 
 
 def guard_of(access: UOp) -> UOp | None:

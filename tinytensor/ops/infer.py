@@ -34,6 +34,22 @@ def _leaf(node: UOp) -> Shape:
     return ()
 
 
+def _range(node: UOp) -> Shape:
+    exact = [each.dtype is dtypes.index for each in node.operands]
+    check(len(exact) <= 1 and all(exact), node, "has another extent than one index")
+    return ()
+
+
+def _variable(node: UOp) -> Shape:
+    attrs, dtype = node.attrs, node.dtype
+    check(not dtype.is_half and dtype.lanes == 1, node, "is no scalar that a launch can take")
+    ends = (attrs.least, attrs.most)
+    check(dtype.is_float or ends[0] <= ends[1], node, "no value lies between its ends")
+    multiples = all(end % attrs.multiple_of == 0 for end in ends)
+    check(multiples, node, "an end is no multiple as all values are")
+    return _leaf(node)
+
+
 def _buffer(node: UOp) -> Shape:
     shape: Shape = node.attrs.shape
     return shape
@@ -236,7 +252,8 @@ def _shuffle(node: UOp) -> Shape:
 
 
 INFER: dict[Op, Callable[[UOp], Shape]] = {
-    **dict.fromkeys((Op.CONST, Op.PARAM, Op.RANGE, Op.WORKSPACE, Op.REGISTER), _leaf),
+    **dict.fromkeys((Op.CONST, Op.PARAM, Op.WORKSPACE, Op.REGISTER), _leaf),
+    Op.RANGE: _range,
     **dict.fromkeys((*UNARY, *BINARY, *MACHINE), _arithmetic),
     **dict.fromkeys(COMPARE, _compare),
     **dict.fromkeys((Op.SINK, Op.LOOP, Op.ENDLOOP, Op.IF, Op.ELSE, Op.ENDIF), _scalar),
@@ -245,6 +262,7 @@ INFER: dict[Op, Callable[[UOp], Shape]] = {
     **BLOCK_INFER,
     Op.BUFFER: _buffer,
     Op.IOTA: _iota,
+    Op.VARIABLE: _variable,
     Op.PHILOX: _philox,
     Op.WHERE: _where,
     Op.CAST: _elementwise,

@@ -8,7 +8,7 @@ of the C library are taken in float64 and rounded.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -18,7 +18,7 @@ from tinytensor.dtype import DType, dtypes, round_to_bfloat16
 from tinytensor.errors import InternalError
 from tinytensor.ops.op import Op
 from tinytensor.ops.philox import random_bits
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import Number, UOp
 
 LEAST_NORMAL = 2.0**-126  # of float32
 Array = np.ndarray[Any, Any]  # any shape, and the value type of some dtype
@@ -37,6 +37,11 @@ def constant(node: UOp) -> Array:
         return np.array(node.value, node.dtype.value_numpy)
     bits = np.array(node.attrs.bits, f"uint{node.dtype.bits}")
     return from_storage(bits.view(node.dtype.storage_numpy), node.dtype)
+
+
+def scalar_of(node: UOp, scalars: Sequence[Number]) -> Array:
+    """Return the value of a VARIABLE among a launch's scalars, as an array without axes."""
+    return round_to(np.asarray(scalars[node.attrs.number]), node.dtype)
 
 
 def to_storage(values: Array, dtype: DType) -> Array:

@@ -18,11 +18,12 @@ from tinytensor.ops.interpret import (
     evaluate,
     from_storage,
     round_to,
+    scalar_of,
     to_storage,
 )
 from tinytensor.ops.linear import UNORDERED, Linear
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import Number, UOp
 
 POISON_BYTE = 0xA5
 # The C library's functions, by their float64 names.
@@ -33,14 +34,16 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 }
 
 
-def run_linear(linear: Linear, arrays: Sequence[Array], poison: bool = True) -> None:
+def run_linear(
+    linear: Linear, arrays: Sequence[Array], poison: bool = True, scalars: Sequence[Number] = ()
+) -> None:
     """Run one launch on the params' arrays: 1-D, as memory holds them (bfloat16: uint16).
 
     Scratch memory starts as 0xA5 bytes; with `poison`, a read of what was never written is refused.
 
     Raises: InternalError, naming the statement, for that, and for an access outside its buffer.
     """
-    machine = _Machine(linear, arrays, poison)
+    machine = _Machine(linear, arrays, poison, scalars)
     while machine.position < len(linear.statements):
         machine.run_statement(linear.statements[machine.position])
         machine.position += 1
@@ -49,9 +52,12 @@ def run_linear(linear: Linear, arrays: Sequence[Array], poison: bool = True) -> 
 class _Machine:
     """The state of a launch: the position, values of statements, registers, and memory."""
 
-    def __init__(self, linear: Linear, arrays: Sequence[Array], poison: bool) -> None:
+    def __init__(
+        self, linear: Linear, arrays: Sequence[Array], poison: bool, scalars: Sequence[Number]
+    ) -> None:
         self.name = linear.name
         self.arrays = arrays
+        self.scalars = scalars
         self.poison = poison
         self.position = 0
         self.values: dict[UOp, Array] = {}
@@ -197,6 +203,7 @@ LINEAR: dict[Op, Callable[..., Array | None]] = {
     **dict.fromkeys((Op.PARAM, Op.WORKSPACE, Op.ENDIF), _nothing),
     **dict.fromkeys((Op.LANE, Op.SHUFFLE), _shuffle),
     Op.CONST: lambda machine, node: constant(node),
+    Op.VARIABLE: lambda machine, node: scalar_of(node, machine.scalars),
     Op.LOOP: _loop,
     Op.ENDLOOP: _end_loop,
     Op.IF: _if,

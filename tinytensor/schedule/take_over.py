@@ -81,7 +81,7 @@ def _folds_own_row(
     if any(varies[each] != rows for each in folds):
         return False
     apart = [each for each in kernel.ranges if each not in rows]
-    if len(apart) + len(rows) > len(kernel.ranges):
+    if not rows <= frozenset(kernel.ranges):
         return False
     own = dict(zip(_by_number(folded), _by_number(apart), strict=False))
     if any(mine.extent != each.extent for mine, each in own.items()):
