@@ -167,7 +167,7 @@ class _Joiner:
         return any(self.group_of[part] is not group for part in self._readers.get(node, ()))
 
     def visit(self, region: Region, outputs: tuple[UOp, ...]) -> None:
-        """Give a kernel a group: those of what it reads and of who reads the same, or its own."""
+        """Give a kernel a group: those of what it reads and of who reads its rows, or its own."""
         params = self._params(region)
         nodes = walk(outputs, stop=params)
         reads = [node for node in nodes if node in params]
@@ -180,7 +180,8 @@ class _Joiner:
         for each in producers:
             before |= self.group_of[each].before | self.group_of[each].bits
         self.group_of[part] = Group((part,), space, before)
-        beside = [each for node in reads for each in self._readers.get(node, ()) if space]
+        rows = [node for node in reads if space and math.prod(node.shape) == space.count]
+        beside = [each for node in rows for each in self._readers.get(node, ())]
         for other in dict.fromkeys((*producers, *beside)):
             self._join(self.group_of[other], self.group_of[part])
         self._writer.update(dict.fromkeys(outputs, part))
