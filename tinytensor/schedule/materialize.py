@@ -34,19 +34,37 @@ def materialize(
     fuse: int,
     target: Target,
 ) -> dict[Region, tuple[UOp, ...]]:
-    """Choose the stored values of a graph: each region with its outputs."""
-    builder = RegionBuilder(target.max_kernel_ops, fuse)
-    for node in order:
-        builder.visit(node)
+    """Choose the stored values of a graph: each region with its outputs.
+
+    Where kernels met their limit, it is done once more, now knowing what is stored. Else a kernel
+    would end early because of what it seems to compute, at other places in each of equal layers.
+    """
+    builder, chooser = _choose(order, roots, contractions, fuse, target, {})
+    if builder.met_limit:
+        builder, chooser = _choose(order, roots, contractions, fuse, target, chooser.stored)
     outputs = {region: _outputs_of(region, roots) for region in builder.regions}
-    chooser = _Chooser(builder, contractions, set(roots), fuse, target)
-    for node in reversed(order):
-        chooser.visit(node)
     for node, decision in reversed(chooser.stored.items()):
         region = Region(node, {node: ranges_over(node.shape, 0)}, builder.earliest(node))
         region.decisions.append(decision)
         outputs[region] = (node,)
     return outputs
+
+
+def _choose(
+    order: Sequence[UOp],
+    roots: Sequence[UOp],
+    contractions: Mapping[UOp, Contraction],
+    fuse: int,
+    target: Target,
+    known: Mapping[UOp, Decision],
+) -> tuple[RegionBuilder, _Chooser]:
+    builder = RegionBuilder(target.max_kernel_ops, fuse, known.keys())
+    for node in order:
+        builder.visit(node)
+    chooser = _Chooser(builder, contractions, set(roots), fuse, target, known)
+    for node in reversed(order):
+        chooser.visit(node)
+    return builder, chooser
 
 
 def _outputs_of(region: Region, roots: Sequence[UOp]) -> tuple[UOp, ...]:
@@ -66,7 +84,9 @@ class _Chooser:
         roots: set[UOp],
         fuse: int,
         target: Target,
+        known: Mapping[UOp, Decision],
     ) -> None:
+        self.known = known
         self.region_of = builder.region_of
         self.too_big = builder.too_big
         self.contractions = contractions
@@ -124,6 +144,8 @@ class _Chooser:
     def _decide(self, node: UOp, use: Use) -> Decision | None:
         if node in self.roots:
             return Decision("store", describe(node), "its value was asked for.")
+        if node in self.known:
+            return self.known[node]
         if node in self.too_big:
             limit = self.target.max_kernel_ops
             reason = f"a kernel holds at most {limit} ops, a read counted as {limit // MOST_READS}."
@@ -179,7 +201,8 @@ class _Chooser:
         return Cost(sum(_own_flops(node) for node in computed), sum(loads))
 
     def _is_computed(self, node: UOp) -> bool:
-        return node.op not in LEAVES and node not in self.region_of and node not in self.too_big
+        is_free = node.op not in LEAVES and node not in self.region_of
+        return is_free and node not in self.too_big and node not in self.known
 
 
 @dataclass(frozen=True, slots=True)

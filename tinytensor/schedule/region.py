@@ -8,7 +8,7 @@ of the result all join; what is read from outside becomes an output, so a kernel
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tinytensor.ops.kernel import Decision
@@ -100,15 +100,21 @@ class ComputedSizes:
 
 
 class RegionBuilder:
-    """One walk over the graph, operands before users; every node is visited once."""
+    """One walk over the graph, operands before users; every node is visited once.
 
-    def __init__(self, limit: int, fuse: int) -> None:
+    `stored` nodes are known to be read and not computed; `met_limit` says that a kernel was full.
+    """
+
+    def __init__(self, limit: int, fuse: int, stored: Iterable[UOp] = ()) -> None:
         self.fuse = fuse
+        self.met_limit = False
         self.region_of: dict[UOp, Region] = {}
         self.regions: list[Region] = []
         self.too_big: dict[UOp, None] = {}
         self._earliest: dict[UOp, int] = {}
         self._sizes = ComputedSizes(limit)
+        for node in stored:
+            self._sizes.store(node)
 
     def visit(self, node: UOp) -> None:
         """Place one node: an anchor, a member of its operand's region, or neither."""
@@ -161,6 +167,7 @@ class RegionBuilder:
             return Decision("decline", subject, reason)
         size = len(region.position) + self._sizes.of((*region.computed, *outside))
         if size >= self._sizes.limit:
+            self.met_limit = True
             reason = f"the kernel is at its limit of {self._sizes.limit} ops."
             return Decision("decline", subject, reason)
         return _position_through(node, places.pop())
@@ -179,6 +186,7 @@ class RegionBuilder:
         self._earliest[node] = max(self.earliest(each) for each in node.operands)
         sizes = self._sizes
         while sizes.of(node.operands) >= sizes.limit - 1:
+            self.met_limit = True
             stored = self._best_stored(node)
             self.too_big[stored] = None
             sizes.store(stored)
