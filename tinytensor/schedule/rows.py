@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from tinytensor.ops.kernel import Contraction, Decision
-from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, make_range, walk
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.kernels import Numbering, computed_within, lower_members
@@ -30,7 +30,7 @@ from tinytensor.schedule.lower_views import (
     ranges_over,
     reshape_index,
 )
-from tinytensor.schedule.region import MOST_READS, Region
+from tinytensor.schedule.region import MOST_READS, Region, ops_of
 from tinytensor.target import Target
 
 
@@ -171,7 +171,7 @@ class _Joiner:
         params = self._params(region)
         nodes = walk(outputs, stop=params)
         reads = [node for node in nodes if node in params]
-        computed = sum(node.op in ELEMENTWISE and node not in params for node in nodes)
+        computed = sum(ops_of(node) for node in nodes if node not in params)
         ops = computed + len(reads) * (self._target.max_kernel_ops // MOST_READS)
         space = self._space_of(region.anchor)
         part = Part(region, outputs, tuple(reads), space, ops, 1 << len(self.group_of))
