@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -18,11 +19,12 @@ Binary = TypeVar("Binary")
 
 
 def build_all(
-    build: Callable[[Program], Binary], programs: Sequence[Program]
+    build: Callable[[Program], Binary], programs: Iterable[Program]
 ) -> list[Binary | CompileError]:
     """Build programs side by side, one thread a processor; an error stands for a binary.
 
-    `build` spends its time outside of Python, so threads suffice.
+    `build` spends its time outside of Python, so threads suffice; and each begins as soon as its
+    program is made, so that lowering one kernel and compiling others take place at once.
     """
 
     def attempt(program: Program) -> Binary | CompileError:
@@ -31,11 +33,13 @@ def build_all(
         except CompileError as error:
             return error
 
-    if len(programs) < 2:
-        return [attempt(program) for program in programs]
+    coming = iter(programs)
+    begun = list(itertools.islice(coming, 2))
+    if len(begun) < 2:
+        return [attempt(program) for program in begun]
     pool_class = lazy_import("concurrent.futures", None, "runtime").ThreadPoolExecutor
     with pool_class(max_workers=count_processors()) as pool:
-        return list(pool.map(attempt, programs))
+        return list(pool.map(attempt, itertools.chain(begun, coming)))
 
 
 def explain_complaints(head: str, source: str, complaint: str, log: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tinytensor.errors import CompileError, DeviceError
@@ -32,7 +32,7 @@ class CCompiler:
     command: tuple[str, ...]
     identity: str
 
-    def build_all(self, programs: Sequence[Program]) -> list[bytes | CompileError]:
+    def build_all(self, programs: Iterable[Program]) -> list[bytes | CompileError]:
         """Compile programs side by side; an error stands for a binary."""
         return build_all(self.build, programs)
 
