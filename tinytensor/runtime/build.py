@@ -11,6 +11,7 @@ from typing import TypeVar
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.program import Program
+from tinytensor.runtime.progress import Progress
 
 SHOWN_COMPLAINTS = 3
 SHOWN_LOG_LINES = 20
@@ -38,8 +39,14 @@ def build_all(
     if len(begun) < 2:
         return [attempt(program) for program in begun]
     pool_class = lazy_import("concurrent.futures", None, "runtime").ThreadPoolExecutor
-    with pool_class(max_workers=count_processors()) as pool:
-        return list(pool.map(attempt, itertools.chain(begun, coming)))
+    with Progress() as progress, pool_class(max_workers=count_processors()) as pool:
+
+        def attempt_and_tell(program: Program) -> Binary | CompileError:
+            made = attempt(program)
+            progress.step()
+            return made
+
+        return list(pool.map(attempt_and_tell, progress.count(itertools.chain(begun, coming))))
 
 
 def explain_complaints(head: str, source: str, complaint: str, log: str) -> str:
