@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from tinytensor.lazy import lazy_import
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 
 # What each stage calls, where it is looked up when it is called.
 CALLED = {
@@ -70,7 +73,9 @@ class Stages:
     @contextmanager
     def watch_package(self) -> Iterator[None]:
         """Time the package's own stages while this is open."""
-        places = [(stage, path.rpartition(".")) for stage, paths in CALLED.items() for path in paths]
+        places = [
+            (stage, path.rpartition(".")) for stage, paths in CALLED.items() for path in paths
+        ]
         found = [(stage, lazy_import(at, None, "stages"), name) for stage, (at, _, name) in places]
         plain = [(module, name, getattr(module, name)) for _, module, name in found]
         for (stage, module, name), (*_, function) in zip(found, plain, strict=True):
@@ -81,9 +86,9 @@ class Stages:
             for module, name, function in plain:
                 setattr(module, name, function)
 
-    def _timed(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _timed(self, stage: str, function: Callable[Given, Made]) -> Callable[Given, Made]:
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:  # Any: whatever the function takes
+        def call(*args: Given.args, **kwargs: Given.kwargs) -> Made:
             with self.stage(stage):
                 return function(*args, **kwargs)
 

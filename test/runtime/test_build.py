@@ -1,4 +1,4 @@
-"""Programs are compiled side by side while later ones are made, and a terminal shows how far it is."""
+"""Programs are compiled side by side while later ones are made; a terminal shows how far it is."""
 
 import os
 import sys
