@@ -7,8 +7,8 @@ import threading
 import pytest
 from runtime.c_programs import add_program
 
+from tinytensor import progress
 from tinytensor.errors import CompileError
-from tinytensor.runtime import progress
 from tinytensor.runtime.build import build_all
 
 END = "(end)"

@@ -11,7 +11,7 @@ from typing import TypeVar
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.program import Program
-from tinytensor.runtime.progress import Progress
+from tinytensor.progress import Progress
 
 SHOWN_COMPLAINTS = 3
 SHOWN_LOG_LINES = 20
@@ -35,9 +35,9 @@ def build_all(
             return error
 
     coming = iter(programs)
-    begun = list(itertools.islice(coming, 2))
-    if len(begun) < 2:
-        return [attempt(program) for program in begun]
+    first = list(itertools.islice(coming, 2))
+    if len(first) < 2:
+        return [attempt(program) for program in first]
     pool_class = lazy_import("concurrent.futures", None, "runtime").ThreadPoolExecutor
     with Progress() as progress, pool_class(max_workers=count_processors()) as pool:
 
@@ -46,7 +46,7 @@ def build_all(
             progress.step()
             return made
 
-        return list(pool.map(attempt_and_tell, progress.count(itertools.chain(begun, coming))))
+        return list(pool.map(attempt_and_tell, progress.count(itertools.chain(first, coming))))
 
 
 def explain_complaints(head: str, source: str, complaint: str, log: str) -> str:

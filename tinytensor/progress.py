@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-
-from tinytensor.ops.program import Program
+from typing import TypeVar
 
 PATIENCE_SECONDS = 1.0
 ERASE = "\r\x1b[K"
+
+Kernel = TypeVar("Kernel")
 
 
 class Progress:
@@ -39,9 +40,9 @@ class Progress:
         if self._is_shown:
             _write(ERASE)
 
-    def count(self, programs: Iterable[Program]) -> Iterator[Program]:
-        """Give programs one by one, and count each as begun."""
-        for each in programs:
+    def count(self, kernels: Iterable[Kernel]) -> Iterator[Kernel]:
+        """Give kernels one by one, and count each as begun."""
+        for each in kernels:
             self._begun += 1
             yield each
 
