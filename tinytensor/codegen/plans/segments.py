@@ -34,7 +34,7 @@ def cut_segments(sink: UOp, range_: UOp) -> tuple[Segment, ...]:
     changing = [each for each in guards if each is not None and stride_of(each, range_) != 0]
     places = sorted({place for each in changing for place in _flips(each, range_)})
     most = FEW_SEGMENTS if range_.extent < SHORTEST * len(places) else MOST_SEGMENTS
-    if not places or len(places) >= most:
+    if not places or len(places) >= most or range_.is_open:
         return whole
     number = max(node.attrs.number for node in walk((sink,)) if node.op is Op.RANGE)
     segments: list[Segment] = []
