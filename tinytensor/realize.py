@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,9 @@ from tinytensor.ops.attrs import CheckAttrs
 from tinytensor.ops.instances import split
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
+from tinytensor.ops.program import Program
 from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
-from tinytensor.program_cache import make_program
+from tinytensor.program_cache import Made, make_program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
@@ -407,9 +408,13 @@ def _schedule(
     compiled = _compile(kernels, device)
     if kernels and report.wants_schedule():
         plans = [each.lowered.decisions if each.lowered else () for each in compiled]
-        extents = [step.extents for step in assigned.steps]
-        planned = zip(kernels, plans, ready_before, extents, strict=True)
-        report.show_schedule(roots, [report.Planned(*each) for each in planned])
+        reads = report.reads_of(calls)
+        told = [reads[step.number] for step in assigned.steps]
+        planned = zip(kernels, told, plans, ready_before, strict=True)
+        target = _target_of(device)
+        sizes = [step.extents for step in assigned.steps]
+        shown = [report.Planned(*a, target, b) for a, b in zip(planned, sizes, strict=True)]
+        report.show_schedule(roots, shown)
         for each in compiled:
             _show_code(each, device)
     numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}
@@ -539,8 +544,14 @@ def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     if target.kind == "python" or not kernels:
         return [Compiled(kernel, None, kernel) for kernel in kernels]
     is_shown = report.wants_schedule()
-    made = [make_program(kernel, target, is_shown) for kernel in kernels]
-    works = device.compile([each.program for each in made])
+    made: list[Made] = []
+
+    def lower_next() -> Iterator[Program]:
+        for kernel in kernels:
+            made.append(make_program(kernel, target, is_shown))
+            yield made[-1].program
+
+    works = device.compile(lower_next())
     return [
         Compiled(kernel, each.lowered, work)
         for kernel, each, work in zip(kernels, made, works, strict=True)

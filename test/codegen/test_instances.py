@@ -161,7 +161,7 @@ def test_the_door_of_an_instanced_kernel_takes_a_table():
     with pytest.raises(TypeError) as error:
         executable.function(0)
 
-    assert str(error.value) == f"{program.name}: wrong number of addresses; takes 2."
+    assert str(error.value) == f"{program.name}: wrong number of arguments; takes 2."
 
 
 def test_the_text_of_a_form_with_an_extent_is_read_back():

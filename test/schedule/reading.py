@@ -18,9 +18,10 @@ def kernels_of(*tensors, fuse=None, target=CPU_AVX512):
     return [call.kernel for call in calls]
 
 
-def decisions_of(*tensors, kind=None, fuse=None):
+def decisions_of(*tensors, kind=None, fuse=None, target=CPU_AVX512):
     """The decisions of that schedule as lines, those of one kind if asked."""
-    found = [each for kernel in kernels_of(*tensors, fuse=fuse) for each in kernel.decisions]
+    kernels = kernels_of(*tensors, fuse=fuse, target=target)
+    found = [each for kernel in kernels for each in kernel.decisions]
     kept = [each for each in found if kind in (None, each.kind)]
     return [f"{each.kind} {each.subject}: {each.reason}" for each in kept]
 

@@ -47,6 +47,7 @@ def emit_c(linear: Linear, target: Target) -> Program:
         params=len(linear.params),
         workspace_bytes=linear.workspace_bytes,
         libraries=tuple(sorted(emitter.values.libraries)),
+        scalars=linear.scalars,
     )
 
 
@@ -88,6 +89,7 @@ class _Emitter(StatementWriter):
             texts.append(f"{const}{storage_type(param.dtype).name} *restrict p{number}")
         if self.linear.workspace_bytes:
             texts.append("unsigned char *restrict workspace")
+        texts += self.scalars()
         if self.linear.is_instanced:
             texts.append("int extent")
         return "\n    " + ",\n    ".join(texts) if texts else "void"
@@ -103,6 +105,8 @@ class _Emitter(StatementWriter):
             return Value(f"p{node.attrs.number}", storage_type(node.dtype))
         if node.op is Op.EXTENT:
             return Value("extent", storage_type(node.dtype))
+        if node.op is Op.VARIABLE:
+            return self.variable(node)
         return self.values.emit(node, operands)
 
     # Memory.
@@ -202,6 +206,15 @@ _Emitter.statements = {
 _Emitter.nameless = frozenset((Op.CONST, Op.PARAM, Op.EXTENT))
 
 
+TAKE = {
+    "p": "    void *a{0} = PyLong_AsVoidPtr(arguments[{0}]);",
+    "q": "    long long a{0} = PyLong_AsLongLong(arguments[{0}]);",
+    "d": "    double a{0} = PyFloat_AsDouble(arguments[{0}]);",
+}
+TAKE_SCALARS = """\
+extern long long PyLong_AsLongLong(PyObject *);
+extern double PyFloat_AsDouble(PyObject *);
+"""
 RELEASE_LOCK = """\
 extern void *PyEval_SaveThread(void);
 extern void PyEval_RestoreThread(void *);
@@ -220,28 +233,27 @@ static void {name}_instances(void *table, void *instances)
 
 
 def python_door(linear: Linear, is_long: bool) -> str:
-    """Write what Python calls: it takes addresses as ints, runs the kernel and returns None.
+    """Write what Python calls: it takes addresses and scalars, runs the kernel and returns None.
 
     An instanced kernel is run for each row of a table: its door takes the table's address and the
     number of rows, each the extent and then the addresses of an instance.
     """
     if not linear.is_instanced:
-        count = len(linear.params) + (linear.workspace_bytes > 0)
-        return _door(linear.name, linear.name, count, is_long)
+        takes = "p" * (len(linear.params) + (linear.workspace_bytes > 0)) + linear.scalars
+        return _door(linear.name, linear.name, takes, is_long)
     words = [f"(void *)row[{number}]" for number in range(1, len(linear.params) + 1)]
     texts = {"name": linear.name, "words": len(words) + 1, "arguments": ", ".join(words)}
-    door = _door(linear.name, f"{linear.name}_instances", 2, is_long)
+    door = _door(linear.name, f"{linear.name}_instances", "pp", is_long)
     return RUN_INSTANCES.format(**texts) + door
 
 
-def _door(name: str, function: str, count: int, is_long: bool) -> str:
-    pointers = "\n".join(
-        f"    void *a{each} = PyLong_AsVoidPtr(arguments[{each}]);" for each in range(count)
-    )
-    unlock = ""
+def _door(name: str, function: str, takes: str, is_long: bool) -> str:
+    count = len(takes)
+    pointers = "\n".join([TAKE[kind].format(at) for at, kind in enumerate(takes)])
+    unlock = TAKE_SCALARS if takes.strip("p") else ""
     call = f"{function}({', '.join(f'a{each}' for each in range(count))});"
     if is_long:
-        unlock = RELEASE_LOCK
+        unlock += RELEASE_LOCK
         call = f"void *thread = PyEval_SaveThread();\n    {call}\n    PyEval_RestoreThread(thread);"
     return f"""\
 typedef struct _object PyObject;
@@ -254,7 +266,7 @@ extern void Py_IncRef(PyObject *);
 static PyObject *{name}_call(PyObject *self, PyObject *const *arguments, long count)
 {{
     if (count != {count}) {{
-        PyErr_SetString(PyExc_TypeError, "{name}: wrong number of addresses; takes {count}.");
+        PyErr_SetString(PyExc_TypeError, "{name}: wrong number of arguments; takes {count}.");
         return 0;
     }}
 {pointers}

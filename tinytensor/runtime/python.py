@@ -18,8 +18,15 @@ class PythonDevice(HostDevice[Kernel]):
     def __init__(self) -> None:
         super().__init__("PYTHON", PYTHON)
 
-    def run(self, work: Kernel, buffers: Sequence[Buffer], *, extents: Sequence[int] = ()) -> None:
-        """Run a kernel on buffers, in the order of its params; then its further instances."""
+    def run(
+        self,
+        work: Kernel,
+        buffers: Sequence[Buffer],
+        scalars: Sequence[float] = (),
+        *,
+        extents: Sequence[int] = (),
+    ) -> None:
+        """Run a kernel on buffers, in the order of its params, and its scalars; or instances."""
         if work.instanced:
             for part, extent in zip(split(buffers, extents), extents, strict=True):
                 self.run(at_extent(work, extent), part)
@@ -28,7 +35,7 @@ class PythonDevice(HostDevice[Kernel]):
         for param, buffer in zip(work.params, buffers, strict=True):
             stored = view_bytes(buffer).view(param.dtype.storage_numpy)
             arrays.append(stored[: param.elements])
-        run_kernel(work, arrays)
+        run_kernel(work, arrays, scalars)
 
 
 def open_device() -> PythonDevice:

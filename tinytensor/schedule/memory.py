@@ -38,8 +38,12 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel as it runs, and where its params lie: those of all instances, if it has them."""
+    """One kernel as it runs, and where its params lie: those of all instances, if it has them.
 
+    `number` is that of the call it comes from.
+    """
+
+    number: int
     kernel: Kernel
     locations: tuple[Location, ...]
     extents: tuple[int, ...] = ()
@@ -79,13 +83,13 @@ def assign_memory(
     arena_bytes = _put_rooms(rooms)
     steps = [
         step
-        for call, pairs in zip(calls, taken, strict=True)
-        for step in _steps_of(call, pairs, lives)
+        for number, pairs in enumerate(taken)
+        for step in _steps_of(number, calls[number], pairs, lives)
     ]
     return Assigned(tuple(steps), arena_bytes, lives.replaced)
 
 
-def _steps_of(call: KernelCall, taken: Sequence[Taken], lives: _Lives) -> list[Step]:
+def _steps_of(number: int, call: KernelCall, taken: Sequence[Taken], lives: _Lives) -> list[Step]:
     """Return the steps of a call: instances that take over other operands are another kernel."""
     extents = call.extents or (0,)
     instances = list(zip(split(call.nodes, extents), extents, taken, strict=True))
@@ -96,11 +100,11 @@ def _steps_of(call: KernelCall, taken: Sequence[Taken], lives: _Lives) -> list[S
         locations = [
             lives.location_of(node)
             for nodes, _, _ in alike
-            for number, node in enumerate(nodes)
-            if number not in pairs.values()
+            for place, node in enumerate(nodes)
+            if place not in pairs.values()
         ]
         sizes = tuple([extent for _, extent, _ in alike]) if call.extents else ()
-        steps.append(Step(kernel, tuple(locations), sizes))
+        steps.append(Step(number, kernel, tuple(locations), sizes))
     return steps
 
 
