@@ -17,6 +17,7 @@ from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import CompileError, DeviceError, IndexOutOfRange, Site
 from tinytensor.ops.attrs import CheckAttrs
+from tinytensor.ops.instances import split
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import Program
@@ -76,10 +77,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel of a schedule, and where its params lie."""
+    """One kernel of a schedule, and where its params lie; of an instanced one, in all instances."""
 
     compiled: Compiled
     addresses: tuple[Address, ...]
+    extents: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ _STORAGE: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
 _SITES: weakref.WeakKeyDictionary[UOp, Site] = weakref.WeakKeyDictionary()
 _SHARED: weakref.WeakSet[Buffer] = weakref.WeakSet()
 _COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
-_COMPILED: OrderedDict[tuple[UOp, str, bool], Compiled] = OrderedDict()
+_COMPILED: OrderedDict[tuple[object, ...], Compiled] = OrderedDict()
 _SCHEDULES: OrderedDict[tuple[Structure, str, Options], Plan] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
@@ -406,20 +408,22 @@ def _schedule(
     compiled = _compile(kernels, device)
     if kernels and report.wants_schedule():
         plans = [each.lowered.decisions if each.lowered else () for each in compiled]
-        planned = zip(kernels, report.reads_of(calls), plans, ready_before, strict=True)
+        reads = report.reads_of(calls)
+        told = [reads[step.number] for step in assigned.steps]
+        planned = zip(kernels, told, plans, ready_before, strict=True)
         target = _target_of(device)
-        report.show_schedule(roots, [report.Planned(*each, target) for each in planned])
+        sizes = [step.extents for step in assigned.steps]
+        shown = [report.Planned(*a, target, b) for a, b in zip(planned, sizes, strict=True)]
+        report.show_schedule(roots, shown)
         for each in compiled:
             _show_code(each, device)
     numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}
-    addresses = [
-        tuple(
-            [Address(numbers.get(each.holder), each.offset, each.nbytes) for each in step.locations]
-        )
-        for step in assigned.steps
-    ]
+    launches: list[Launch] = []
+    for made, step in zip(compiled, assigned.steps, strict=True):
+        places = [(numbers.get(each.holder), each.offset, each.nbytes) for each in step.locations]
+        launches.append(Launch(made, tuple([Address(*each) for each in places]), step.extents))
     return Plan(
-        launches=tuple([Launch(*each) for each in zip(compiled, addresses, strict=True)]),
+        launches=tuple(launches),
         arena_bytes=assigned.arena_bytes,
         roots=tuple([numbers[root] for root in roots]),
         replaced={numbers[root]: numbers[leaf] for root, leaf in assigned.replaced.items()},
@@ -444,9 +448,7 @@ def _run(plan: Plan, order: Sequence[UOp], device: AnyDevice) -> dict[int | None
     for leaf in plan.replaced.values():
         del _STORAGE[order[leaf]]
     for launch in plan.launches:
-        _launch(
-            launch.compiled, [_buffer_at(held, each, order) for each in launch.addresses], device
-        )
+        _launch(launch, [_buffer_at(held, each, order) for each in launch.addresses], device)
     return held
 
 
@@ -488,16 +490,18 @@ def _buffer_at(held: dict[int | None, Buffer], address: Address, order: Sequence
     return whole.part(address.offset, address.nbytes)
 
 
-def _launch(compiled: Compiled, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+    compiled, extents = launch.compiled, launch.extents
     if config.stress:
-        _poison(compiled.kernel, buffers, device)
+        for part in split(buffers, extents):
+            _poison(compiled.kernel, part, device)
     if not config.debug:
-        device.run(compiled.work, buffers)
+        device.run(compiled.work, buffers, extents=extents)
         return
     start = device.event_record()
-    device.run(compiled.work, buffers)
+    device.run(compiled.work, buffers, extents=extents)
     time_us = device.elapsed_us(start, device.event_record())
-    report.print_launch(compiled.kernel, device.name, time_us)
+    report.print_launch(compiled.kernel, device.name, time_us, extents)
 
 
 def _poison(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:
@@ -520,8 +524,8 @@ def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     return [ready[key] for key in keys]
 
 
-def _key_of(kernel: Kernel, device: AnyDevice) -> tuple[UOp, str, bool]:
-    return (kernel.sink, device.name, config.stress)
+def _key_of(kernel: Kernel, device: AnyDevice) -> tuple[object, ...]:
+    return (kernel.sink, kernel.instanced, device.name, config.stress)
 
 
 def _target_of(device: AnyDevice) -> Target:

@@ -154,20 +154,30 @@ def test_an_operand_is_taken_only_when_each_element_is_read_where_it_is_written(
     assert found == expected
 
 
-def test_a_later_store_may_not_need_what_an_earlier_one_overwrites():
+def test_any_of_several_stores_may_overwrite_what_the_others_need():
     place = make_range(0, 8)
     first, second, operand = (
         UOp(Op.PARAM, dtypes.float32, (), ParamAttrs(number, 8)) for number in range(3)
     )
     load = UOp(Op.LOAD, dtypes.float32, (operand, place))
-    stores = [UOp(Op.STORE, dtypes.void, (each, place, load + 1.0)) for each in (first, second)]
+    values = (load, load + 1.0)
+    stores = [
+        UOp(Op.STORE, dtypes.void, (each, place, value))
+        for each, value in zip((second, first), values, strict=True)
+    ]
     params = tuple(Param(dtypes.float32, 8, number < 2) for number in range(3))
     sink = UOp(Op.SINK, dtypes.void, tuple(stores))
     kernel = Kernel("two", sink, (place,), params, None, dtypes.int32)
 
     found = [may_take(kernel, output, 2) for output in (0, 1)]
+    results = []
+    for output in (0, 1):
+        arrays = [np.zeros(8, np.float32), np.arange(8, dtype=np.float32)]
+        run_kernel(merge_params(kernel, {output: 2}), arrays[:: 1 if output else -1])
+        results.append([each.tolist() for each in arrays])
 
-    assert found == [False, True]
+    assert found == [True, True]
+    assert results == [[[*range(8)], [*range(1, 9)]], [[*range(1, 9)], [*range(8)]]]
 
 
 def test_a_merged_kernel_computes_the_same_in_place(seed):
