@@ -30,6 +30,7 @@ class BlockBuilder(Builder):
     plan may set `resident`, the blocks that a multiprocessor must have registers for.
     """
 
+    has_maximum = True
     aligns_vectors = True
 
     def __init__(

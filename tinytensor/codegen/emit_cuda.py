@@ -83,6 +83,7 @@ def emit_cuda(linears: Sequence[Linear], name: str, target: Target) -> Program:
         params=len(linears[0].params),
         workspace_bytes=workspace_bytes,
         launches=tuple(launches),
+        scalars=linears[0].scalars,
     )
 
 
@@ -153,6 +154,7 @@ class CudaWriter(StatementWriter):
             texts.append(f"{const}{storage_type(param.dtype).name} *__restrict__ p{number}")
         if has_workspace:
             texts.append("unsigned char *__restrict__ workspace")
+        texts += self.scalars()
         maps = range(len(self.tensor_maps))
         texts += [f"const __grid_constant__ TensorMap m{number}" for number in maps]
         return texts
@@ -199,6 +201,8 @@ class CudaWriter(StatementWriter):
             return read_register(self, node, operands[0])
         if node.op is Op.PARAM:
             return Value(f"p{node.attrs.number}", storage_type(node.dtype))
+        if node.op is Op.VARIABLE:
+            return self.variable(node)
         if node.op is Op.PLACE:
             return Value(node.attrs.kind, storage_type(node.dtype))
         if node.op in REGIONS:

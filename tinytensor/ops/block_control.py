@@ -9,7 +9,7 @@ import numpy as np
 from tinytensor.ops.block_memory import PRODUCTS
 from tinytensor.ops.block_warp import LANES, Register, Warp
 from tinytensor.ops.fragments import WARP_THREADS
-from tinytensor.ops.interpret import EVALUATE, Array, constant, evaluate, round_to
+from tinytensor.ops.interpret import EVALUATE, Array, constant, evaluate, round_to, scalar_of
 from tinytensor.ops.interpret_linear import FUNCTIONS
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
@@ -118,6 +118,10 @@ def _const(warp: Warp, node: UOp) -> Array:
     return np.full(WARP_THREADS, constant(node))
 
 
+def _variable(warp: Warp, node: UOp) -> Array:
+    return np.full(WARP_THREADS, scalar_of(node, warp.block.launch.scalars))
+
+
 def _place(warp: Warp, node: UOp) -> Array:
     if node.attrs.kind == "thread":
         return (warp.number * WARP_THREADS + LANES).astype(np.int32)
@@ -183,6 +187,7 @@ CONTROL_STEPS: dict[Op, Callable[..., Array | None]] = {
     Op.READ: _read,
     Op.WRITE: _write,
     Op.CONST: _const,
+    Op.VARIABLE: _variable,
     Op.PLACE: _place,
     Op.SPLAT: _splat,
     Op.STACK: _stack,

@@ -44,6 +44,7 @@ class Op(Enum):
     CONST = ("", "out = attrs.bits, read as dtype", a.ConstAttrs)
     BUFFER = ("", "out[i] = memory[i], row-major", a.BufferAttrs, T)
     IOTA = ("", "out[i] = i", a.ExtentAttrs, T)
+    VARIABLE = ("", "out = the launch's scalar attrs.number", a.VariableAttrs, IL)
     # Elementwise arithmetic; integers wrap at their width, halves round once from float32.
     ADD = ("x y", "out[i] = x[i] + y[i]")
     SUB = ("x y", "out[i] = x[i] - y[i]")
@@ -102,7 +103,7 @@ class Op(Enum):
     COPY = ("x", "out[i] = x[i], on attrs.device", a.DeviceAttrs, T)
     # Kernels: who reads and writes which element.
     PARAM = ("", "out = the kernel's buffer attrs.number", a.ParamAttrs, IL)
-    RANGE = ("", "out = each of 0 .. extent - 1", a.RangeAttrs, I)
+    RANGE = ("extent?", "out = each of 0 .. extent - 1, the attrs' or at most it", a.RangeAttrs, I)
     LOAD = ("buffer index guard?", "out = buffer[index] if guard else 0", a.AccessAttrs, IL)
     STORE = ("buffer index value guard?", "buffer[index] = value if guard", a.AccessAttrs, IL)
     SINK = ("stores*", "all stores", None, I)
@@ -121,6 +122,7 @@ class Op(Enum):
     TRUNCDIV = ("x y", "out[i] = x[i] / y[i] toward 0; y[i] not 0, no overflow", None, L)
     TRUNCMOD = ("x y", "out[i] = x[i] - y[i] * trunc(x[i] / y[i])", None, L)
     ABS = ("x", "out[i] = x[i] without its sign", None, L)
+    SCALE = ("x n", "out[i] = x[i] * 2 ** n[i], rounded once; n[i] whole", None, L)
     EXP2_APPROX = ("x", "out[i] = 2 ** x[i] within 2 ulp; denormals are 0", None, L, FUNCTION)
     RECIPROCAL_APPROX = (
         "x",
@@ -222,5 +224,5 @@ BINARY = (Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.FLOORDIV, Op.MOD, Op.MAX, Op.MIN, *
 ELEMENTWISE = frozenset((*UNARY, *BINARY, *COMPARE, Op.PHILOX, Op.WHERE, Op.CAST, Op.BITCAST))
 VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SLICE, Op.PAD, Op.CHECK, Op.DETACH))
 APPROXIMATE = (Op.EXP2_APPROX, Op.RECIPROCAL_APPROX)
-MACHINE = (Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD, Op.ABS, *APPROXIMATE)
+MACHINE = (Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD, Op.ABS, Op.SCALE, *APPROXIMATE)
 COMMUTATIVE = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.EQ, Op.NE, *LOGICAL))

@@ -44,9 +44,9 @@ class Program:
     """One compiled unit: self-contained source with one entry, or with one for each GPU launch.
 
     The entry takes `params` buffer addresses in order and, when `workspace_bytes` is above 0, the
-    address of that much scratch memory, 64-byte aligned. For the CPU the source exports
-    `struct PyMethodDef <name>_method`, a METH_FASTCALL function of those addresses as Python ints.
-    For a GPU `launches` are run in order, each with all buffer addresses and the workspace's.
+    address of that much scratch memory, 64-byte aligned; then `scalars`, each an int64 (q) or a
+    float64 (d). For the CPU the source exports `struct PyMethodDef <name>_method`, a METH_FASTCALL
+    function of those as Python numbers. For a GPU `launches` are run in order, each with them all.
     """
 
     name: str
@@ -55,3 +55,4 @@ class Program:
     workspace_bytes: int
     libraries: tuple[str, ...] = ()
     launches: tuple[LaunchShape, ...] = ()
+    scalars: str = ""

@@ -2,6 +2,7 @@
 
 import functools
 import multiprocessing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,6 +97,18 @@ def test_every_run_gets_its_own_addresses(device, fake):
         [first.address, second.address],
         [third.address, first.address],
     ]
+
+
+def test_scalars_come_after_the_addresses_as_64_bits_each(device, fake):
+    launch = replace(add_program(1).launches[0], entry="scaled")
+    program = replace(add_program(1), launches=(launch,), scalars="qd")
+    buffers = [device.allocate(4096) for _ in range(2)]
+
+    device.run(device.compile([program])[0], buffers, (-1, 2.0))
+
+    minus_one, two = 2**64 - 1, 0x4000000000000000
+    addresses = [each.address for each in buffers]
+    assert [launch.values for launch in fake.launches] == [[*addresses, minus_one, two]]
 
 
 def test_the_launches_of_a_program_share_one_workspace(device, fake):

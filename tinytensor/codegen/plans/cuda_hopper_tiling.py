@@ -185,7 +185,7 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     sums = max(
         load * steps * max(products, nbytes / rate),
         tiles * steps * lines / (shared_rate * multiprocessors),
-        need.nbytes / target.copy_rate * CLOCK,
+        need.nbytes / target.rates.copy * CLOCK,
     )
     held = tiling.rows * tiling.block_n // GROUP_THREADS
     epilogue = EPILOGUE_CLOCKS + OP_CLOCKS * need.epilogue_ops

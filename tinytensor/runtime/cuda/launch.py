@@ -46,7 +46,7 @@ class PreparedLaunch:
 
 
 class CudaExecutable:
-    """A program ready to run: one block of addresses, read by all its launches.
+    """A program ready to run: one block of addresses and scalars, read by all its launches.
 
     Whoever runs it holds the device's lock from `place` to the last launch. A kernel whose
     `local_bytes` are above 0 is slower than it looks.
@@ -62,8 +62,8 @@ class CudaExecutable:
         self.binary = binary
         self.workspace_bytes = program.workspace_bytes
         count = program.params + (program.workspace_bytes > 0)
-        self.values = (ctypes.c_uint64 * count)()
-        self.pack = struct.Struct(f"{count}Q").pack_into
+        self.values = (ctypes.c_uint64 * (count + len(program.scalars)))()
+        self.pack = struct.Struct(f"{count}Q{program.scalars}").pack_into
         prepared = [
             prepare_launch(driver, stream, binary.module, shape, self.values)
             for shape in program.launches
@@ -80,9 +80,11 @@ class CudaExecutable:
         """Whether the binary came from the disk cache."""
         return self.binary.was_cached
 
-    def place(self, driver: Driver, addresses: Sequence[int]) -> None:
-        """Write the addresses, and the tensor maps made of them, where the launches read them."""
-        self.pack(self.values, 0, *addresses)
+    def place(
+        self, driver: Driver, addresses: Sequence[int], scalars: Sequence[float] = ()
+    ) -> None:
+        """Write addresses, the tensor maps made of them, and scalars where launches read them."""
+        self.pack(self.values, 0, *addresses, *scalars)
         for launch in self.with_maps:
             for number, each in enumerate(launch.tensor_maps, start=launch.first_map):
                 encoded = encode_tensor_map(driver, each, addresses[each.number])
