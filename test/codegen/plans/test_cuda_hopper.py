@@ -367,11 +367,12 @@ def test_a_tiling_takes_the_shared_memory_it_counts_on(tiling, layout):
 def test_the_plan_says_what_a_block_computes_and_what_came_next():
     assert choose(rounded(4096, 4096, 4096), SM90A).decisions[0].reason == (
         "wgmma.f16, 512 tiles 128 x 256 (wide), 2 warpgroups, 4 stages: about 272312 clocks; then "
-        "tall 272312, alternating 280535."
+        "tall 272312, alternating 280535. Sums may be truncated where others round."
     )
     assert choose(rounded(1001, 999, 1003), SM90A).decisions[0].reason == (
         "wgmma.f16, 128 tiles 128 x 64 (half), 2 warpgroups, 8 stages: about 9065 clocks; then "
-        "flat 9513, small 11386. 2 of 2 factors rewritten in rows before."
+        "flat 9513, small 11386. 2 of 2 factors rewritten in rows before. Sums may be truncated "
+        "where others round."
     )
 
 

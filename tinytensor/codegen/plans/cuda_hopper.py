@@ -60,7 +60,7 @@ def describe(facts: ProductFacts, target: Target) -> str:
     return (
         f"wgmma.{WORDS[facts.stored]}, {half}{best.tiles} tiles {block} ({best.name}), "
         f"{groups}, {best.stages} stages: about {best.clocks:.0f} clocks; then "
-        f"{next_best}.{before}"
+        f"{next_best}.{before} {cuda_contraction.TRUNCATES}"
     )
 
 
