@@ -232,11 +232,45 @@ def test_bits_do_not_depend_on_what_is_taken_over(stress, seed, monkeypatch):
     assert len(taken) > 5, "almost nothing was taken over"
 
 
-def results(seed, monkeypatch, rule):
+def rows_between_products(random, operands):
+    """Rows that are folded and stored between products, which read them at other places."""
+    x, y, z = operands
+    asked = []
+    for columns in (1, 0, 1, 1):
+        product = x @ y * 0.1
+        steps = [
+            lambda p, axis: p.softmax(axis) + z,
+            lambda p, axis: p - p.mean(axis, keepdim=True),
+            lambda p, axis: (p * z).log_softmax(axis),
+        ]
+        x = random.choice(steps)(product, columns)
+        asked.append(x)
+    return asked
+
+
+@pytest.mark.parametrize("stress", [False, True])
+def test_rows_in_place_have_the_bits_of_rows_apart(stress, seed, monkeypatch):
+    taken = []
+
+    def count(kernel, pairs):
+        taken.append(pairs)
+        return merge_params(kernel, pairs)
+
+    monkeypatch.setattr("tinytensor.schedule.memory.merge_params", count)
+    with config(fuse=3, stress=stress):
+        found = results(seed, monkeypatch, may_take, rows_between_products)
+        expected = results(seed, monkeypatch, lambda *_: False, rows_between_products)
+
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert len(taken) >= 3, "almost no row was computed in place"
+
+
+def results(seed, monkeypatch, rule, program=random_program):
     monkeypatch.setattr("tinytensor.realize._SCHEDULES", OrderedDict())
     monkeypatch.setattr("tinytensor.schedule.memory.may_take", rule)
     numbers = np.random.default_rng(seed).standard_normal((3, 24, 24)).astype(np.float32)
-    asked = random_program(random.Random(seed), [Tensor(each) for each in numbers])
+    asked = program(random.Random(seed), [Tensor(each) for each in numbers])
     asked[0].realize(*asked[1:])
     return [each.numpy() for each in asked]
 
@@ -249,3 +283,12 @@ def test_a_softmax_lies_where_its_exponentials_lay():
 
     assert assigned.arena_bytes < 256 * 512 * 4
     assert any(each.kind == "reuse" for step in assigned.steps for each in step.kernel.decisions)
+
+
+def test_what_is_made_of_counting_alone_is_not_kept_between_kernels():
+    values = Tensor(np.random.default_rng(0).standard_normal((64, 1024)).astype(np.float32))
+
+    calls = kernels_of(*values.sort(-1), options=replace(OPTIONS, verify=False))
+
+    made = [nbytes_of(node) for each in calls for node in each.nodes]
+    assert max(made) <= 64 * 1024 * 8  # a pair of an element and where it was

@@ -26,6 +26,7 @@ from tinytensor.schedule.cost import (
     Load,
     evaluation_seconds,
     evaluations_of_factors,
+    holding_seconds,
     moving_seconds,
     product_seconds,
     strip_seconds,
@@ -297,8 +298,10 @@ class Chooser:
         arithmetic = math.prod(node.shape) * found.seconds
         making = Load(arithmetic, own + sum(map(self._moving, found.sources)))
         launch = self.target.rates.launch_seconds
+        # What is made of counting alone keeps nothing else alive when it is computed again.
+        held = 0.0 if found.sources else holding_seconds(nbytes_of(node), self.target)
         return Choice(
-            making=making.seconds + launch,
+            making=making.seconds + launch + held,
             launch=launch,
             reading=reading,
             recomputing=recomputing,
