@@ -27,6 +27,7 @@ from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.memory import assign_memory
+from tinytensor.schedule.numbers import Numbered, lift_numbers
 from tinytensor.schedule.order import nbytes_of, written_by
 from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule.schedule import Options, schedule
@@ -76,10 +77,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel of a schedule, and where its params lie."""
+    """One kernel of a schedule, where its params lie, and its scalars."""
 
     compiled: Compiled
     addresses: tuple[Address, ...]
+    scalars: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ _SITES: weakref.WeakKeyDictionary[UOp, Site] = weakref.WeakKeyDictionary()
 _SHARED: weakref.WeakSet[Buffer] = weakref.WeakSet()
 _COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
 _COMPILED: OrderedDict[tuple[UOp, str, bool], Compiled] = OrderedDict()
+# By a kernel without its numbers: the sink of the first with any.
+_FIRST: weakref.WeakValueDictionary[tuple[UOp, str, bool], UOp] = weakref.WeakValueDictionary()
 _SCHEDULES: OrderedDict[tuple[Structure, str, Options], Plan] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
@@ -401,7 +405,8 @@ def _schedule(
 ) -> Plan:
     calls = schedule(roots, _target_of(device), options) if roots else []
     assigned = assign_memory(calls, roots, replaceable)
-    kernels = [step.kernel for step in assigned.steps]
+    numbered = [_share_program(step.kernel, device) for step in assigned.steps]
+    kernels = [each.kernel for each in numbered]
     ready_before = [_key_of(kernel, device) in _COMPILED for kernel in kernels]
     compiled = _compile(kernels, device)
     if kernels and report.wants_schedule():
@@ -418,8 +423,9 @@ def _schedule(
         )
         for step in assigned.steps
     ]
+    scalars = [each.scalars for each in numbered]
     return Plan(
-        launches=tuple([Launch(*each) for each in zip(compiled, addresses, strict=True)]),
+        launches=tuple([Launch(*each) for each in zip(compiled, addresses, scalars, strict=True)]),
         arena_bytes=assigned.arena_bytes,
         roots=tuple([numbers[root] for root in roots]),
         replaced={numbers[root]: numbers[leaf] for root, leaf in assigned.replaced.items()},
@@ -444,9 +450,7 @@ def _run(plan: Plan, order: Sequence[UOp], device: AnyDevice) -> dict[int | None
     for leaf in plan.replaced.values():
         del _STORAGE[order[leaf]]
     for launch in plan.launches:
-        _launch(
-            launch.compiled, [_buffer_at(held, each, order) for each in launch.addresses], device
-        )
+        _launch(launch, [_buffer_at(held, each, order) for each in launch.addresses], device)
     return held
 
 
@@ -488,14 +492,15 @@ def _buffer_at(held: dict[int | None, Buffer], address: Address, order: Sequence
     return whole.part(address.offset, address.nbytes)
 
 
-def _launch(compiled: Compiled, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+    compiled = launch.compiled
     if config.stress:
         _poison(compiled.kernel, buffers, device)
     if not config.debug:
-        device.run(compiled.work, buffers)
+        device.run(compiled.work, buffers, launch.scalars)
         return
     start = device.event_record()
-    device.run(compiled.work, buffers)
+    device.run(compiled.work, buffers, launch.scalars)
     time_us = device.elapsed_us(start, device.event_record())
     report.print_launch(compiled.kernel, device.name, time_us)
 
@@ -518,6 +523,20 @@ def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
         if len(_COMPILED) > MOST_COMPILED:
             _COMPILED.popitem(last=False)
     return [ready[key] for key in keys]
+
+
+def _share_program(kernel: Kernel, device: AnyDevice) -> Numbered:
+    """Return a kernel without its numbers, if a program was asked for that differs in them alone.
+
+    The first such program knows its numbers, the second serves all others.
+    """
+    if _key_of(kernel, device) in _COMPILED or device.target.kind == "python":
+        return Numbered(kernel)
+    lifted = lift_numbers(kernel)
+    if not lifted.scalars:
+        return lifted
+    first = _FIRST.setdefault(_key_of(lifted.kernel, device), kernel.sink)
+    return Numbered(kernel) if first is kernel.sink else lifted
 
 
 def _key_of(kernel: Kernel, device: AnyDevice) -> tuple[UOp, str, bool]:
