@@ -27,7 +27,7 @@ from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.memory import assign_memory
-from tinytensor.schedule.numbers import Numbered, lift_numbers
+from tinytensor.schedule.numbers import Numbered, take_out_numbers
 from tinytensor.schedule.order import nbytes_of, written_by
 from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule.schedule import Options, schedule
@@ -532,11 +532,11 @@ def _share_program(kernel: Kernel, device: AnyDevice) -> Numbered:
     """
     if _key_of(kernel, device) in _COMPILED or device.target.kind == "python":
         return Numbered(kernel)
-    lifted = lift_numbers(kernel)
-    if not lifted.scalars:
-        return lifted
-    first = _FIRST.setdefault(_key_of(lifted.kernel, device), kernel.sink)
-    return Numbered(kernel) if first is kernel.sink else lifted
+    bare = take_out_numbers(kernel)
+    if not bare.scalars:
+        return bare
+    first = _FIRST.setdefault(_key_of(bare.kernel, device), kernel.sink)
+    return Numbered(kernel) if first is kernel.sink else bare
 
 
 def _key_of(kernel: Kernel, device: AnyDevice) -> tuple[UOp, str, bool]:

@@ -9,7 +9,7 @@ from tinytensor.nn.functional import layer_norm
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import walk
 from tinytensor.report import capture
-from tinytensor.schedule.numbers import lift_numbers
+from tinytensor.schedule.numbers import take_out_numbers
 
 VALUES = np.linspace(-3, 3, 30).reshape(5, 6)
 
@@ -20,7 +20,7 @@ def x(dtype=dtypes.float32):
 
 def scalars_of(tensor):
     (kernel,) = kernels_of(tensor)
-    return lift_numbers(kernel).scalars
+    return take_out_numbers(kernel).scalars
 
 
 def test_the_numbers_of_a_kernel_become_scalars_in_the_order_of_the_walk():
@@ -30,7 +30,7 @@ def test_the_numbers_of_a_kernel_become_scalars_in_the_order_of_the_walk():
 def test_kernels_that_differ_in_numbers_alone_are_equal_without_them():
     kernels = [kernel for number in (1.3, 2.9) for kernel in kernels_of(x() * number + number)]
 
-    first, second = [lift_numbers(each).kernel.sink for each in kernels]
+    first, second = [take_out_numbers(each).kernel.sink for each in kernels]
 
     assert first is second
     assert kernels[0].sink is not kernels[1].sink
@@ -56,7 +56,7 @@ def test_halves_stay():
 
     numbers = [node for node in walk([kernel.sink]) if node.op is Op.CONST]
     assert [node for node in numbers if node.dtype is dtypes.float16]
-    assert lift_numbers(kernel).kernel is kernel
+    assert take_out_numbers(kernel).kernel is kernel
 
 
 def scaled(value, number):

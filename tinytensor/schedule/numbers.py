@@ -22,7 +22,7 @@ class Numbered:
     scalars: tuple[float, ...] = ()
 
 
-def lift_numbers(kernel: Kernel) -> Numbered:
+def take_out_numbers(kernel: Kernel) -> Numbered:
     """Return a kernel with a VARIABLE in place of each number that makes no better code.
 
     That is none in a contraction, whose register tile leaves no room for them: 1024 x 1024 products
@@ -39,8 +39,8 @@ def lift_numbers(kernel: Kernel) -> Numbered:
     }
     sink = substitute(kernel.sink, variables)
     decision = Decision("share", f"{len(numbers)} number{'s' * (len(numbers) > 1)}", REASON)
-    lifted = replace(kernel, sink=sink, decisions=(*kernel.decisions, decision))
-    return Numbered(lifted, tuple([float(node.value) for node in numbers]))
+    bare = replace(kernel, sink=sink, decisions=(*kernel.decisions, decision))
+    return Numbered(bare, tuple([float(node.value) for node in numbers]))
 
 
 def _is_plain(node: UOp) -> bool:
