@@ -28,6 +28,7 @@ from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.memory import assign_memory
+from tinytensor.schedule.numbers import Numbered, take_out_numbers
 from tinytensor.schedule.order import nbytes_of, written_by
 from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule.schedule import Options, schedule
@@ -77,11 +78,15 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel of a schedule, and where its params lie; of an instanced one, in all instances."""
+    """One kernel of a schedule, where its params lie, and its scalars.
+
+    Of an instanced kernel they are those of all instances, with their extents.
+    """
 
     compiled: Compiled
     addresses: tuple[Address, ...]
     extents: tuple[int, ...]
+    scalars: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,7 @@ class Graph:
     order: list[UOp]
 
 
+Key = tuple[UOp, bool, str, bool]  # a kernel's sink, whether it is instanced, device, TT_STRESS
 Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
 
 # Memory of BUFFER leaves, the lines that made them, memory that several leaves have, and the leaf
@@ -123,7 +129,9 @@ _STORAGE: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
 _SITES: weakref.WeakKeyDictionary[UOp, Site] = weakref.WeakKeyDictionary()
 _SHARED: weakref.WeakSet[Buffer] = weakref.WeakSet()
 _COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
-_COMPILED: OrderedDict[tuple[object, ...], Compiled] = OrderedDict()
+_COMPILED: OrderedDict[Key, Compiled] = OrderedDict()
+# By a kernel without its numbers: the sink of the first with any.
+_FIRST: weakref.WeakValueDictionary[Key, UOp] = weakref.WeakValueDictionary()
 _SCHEDULES: OrderedDict[tuple[Structure, str, Options], Plan] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
@@ -403,7 +411,8 @@ def _schedule(
 ) -> Plan:
     calls = schedule(roots, _target_of(device), options) if roots else []
     assigned = assign_memory(calls, roots, replaceable)
-    kernels = [step.kernel for step in assigned.steps]
+    numbered = [_share_program(step.kernel, device) for step in assigned.steps]
+    kernels = [each.kernel for each in numbered]
     ready_before = [_key_of(kernel, device) in _COMPILED for kernel in kernels]
     compiled = _compile(kernels, device)
     if kernels and report.wants_schedule():
@@ -419,9 +428,10 @@ def _schedule(
             _show_code(each, device)
     numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}
     launches: list[Launch] = []
-    for made, step in zip(compiled, assigned.steps, strict=True):
-        places = [(numbers.get(each.holder), each.offset, each.nbytes) for each in step.locations]
-        launches.append(Launch(made, tuple([Address(*each) for each in places]), step.extents))
+    for made, step, each in zip(compiled, assigned.steps, numbered, strict=True):
+        places = [(numbers.get(at.holder), at.offset, at.nbytes) for at in step.locations]
+        addresses = tuple([Address(*place) for place in places])
+        launches.append(Launch(made, addresses, step.extents, each.scalars))
     return Plan(
         launches=tuple(launches),
         arena_bytes=assigned.arena_bytes,
@@ -496,10 +506,10 @@ def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> Non
         for part in split(buffers, extents):
             _poison(compiled.kernel, part, device)
     if not config.debug:
-        device.run(compiled.work, buffers, extents=extents)
+        device.run(compiled.work, buffers, launch.scalars, extents=extents)
         return
     start = device.event_record()
-    device.run(compiled.work, buffers, extents=extents)
+    device.run(compiled.work, buffers, launch.scalars, extents=extents)
     time_us = device.elapsed_us(start, device.event_record())
     report.print_launch(compiled.kernel, device.name, time_us, extents)
 
@@ -524,7 +534,22 @@ def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     return [ready[key] for key in keys]
 
 
-def _key_of(kernel: Kernel, device: AnyDevice) -> tuple[object, ...]:
+def _share_program(kernel: Kernel, device: AnyDevice) -> Numbered:
+    """Return a kernel without its numbers, if a program was asked for that differs in them alone.
+
+    The first such program knows its numbers, the second serves all others. Instances know theirs.
+    """
+    is_python = device.target.kind == "python"
+    if kernel.instanced or is_python or _key_of(kernel, device) in _COMPILED:
+        return Numbered(kernel)
+    bare = take_out_numbers(kernel)
+    if not bare.scalars:
+        return bare
+    first = _FIRST.setdefault(_key_of(bare.kernel, device), kernel.sink)
+    return Numbered(kernel) if first is kernel.sink else bare
+
+
+def _key_of(kernel: Kernel, device: AnyDevice) -> Key:
     return (kernel.sink, kernel.instanced, device.name, config.stress)
 
 

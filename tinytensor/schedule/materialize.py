@@ -197,6 +197,8 @@ class Chooser:
         self._tell(node, {self.uses.kernel_place(anchor): math.prod(node.shape)})
 
     def _tell(self, node: UOp, evaluations: Evaluations) -> None:
+        if not node.operands:  # a constant that was asked for
+            return
         if node in self.contractions:
             self._tell_factors(node, next(iter(evaluations)))
             return
