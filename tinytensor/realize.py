@@ -428,10 +428,10 @@ def _schedule(
             _show_code(each, device)
     numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}
     launches: list[Launch] = []
-    for made, step, each in zip(compiled, assigned.steps, numbered, strict=True):
+    for made, step, given in zip(compiled, assigned.steps, numbered, strict=True):
         places = [(numbers.get(at.holder), at.offset, at.nbytes) for at in step.locations]
         addresses = tuple([Address(*place) for place in places])
-        launches.append(Launch(made, addresses, step.extents, each.scalars))
+        launches.append(Launch(made, addresses, step.extents, given.scalars))
     return Plan(
         launches=tuple(launches),
         arena_bytes=assigned.arena_bytes,
