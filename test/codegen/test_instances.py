@@ -1,6 +1,7 @@
 """A kernel of any extent computes at each extent what the INDEXED form says, and nothing beyond."""
 
 from array import array
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,14 +14,15 @@ from tinytensor.codegen.emit_cuda import emit_cuda
 from tinytensor.codegen.legalize import legalize
 from tinytensor.codegen.lower import lower
 from tinytensor.codegen.plan import choose
-from tinytensor.ops.instances import at_extent
+from tinytensor.ops.attrs import ExtentAttrs
+from tinytensor.ops.attrs_blocks import PlaceAttrs
+from tinytensor.ops.instances import MOST_ELEMENTS, at_extent, param_at, params_at
 from tinytensor.ops.interpret_blocks import run_blocks
 from tinytensor.ops.interpret_indexed import run_kernel
-from tinytensor.ops.interpret_instances import linear_at_extent
 from tinytensor.ops.interpret_linear import run_linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.text import parse, show
-from tinytensor.ops.uop import buffer
+from tinytensor.ops.uop import UOp, buffer, substitute_all
 from tinytensor.ops.verify import verify_linear
 from tinytensor.runtime.cuda.nvrtc import compile_cubin
 from tinytensor.schedule.instances import any_extent
@@ -54,6 +56,24 @@ def kernel_of(dtype):
 
 
 DTYPES = [dtypes.float32, dtypes.bfloat16, dtypes.int16, dtypes.float64]
+
+
+def linear_at_extent(linear, extent):
+    """The form of one instance: interpreters run the longest there is. A GPU's has its blocks."""
+    places = params_at(linear.statements, extent)
+    grid = linear.grid
+    if grid is not None:
+        blocks = -(-extent * grid.blocks[0] // MOST_ELEMENTS)
+        grid = replace(grid, blocks=(blocks, 1, 1))
+    for node in linear.statements:
+        if node.op is Op.EXTENT:
+            places[node] = UOp(Op.EXTENT, node.dtype, (), ExtentAttrs(extent))
+        elif node.op is Op.PLACE and node.attrs.kind == "block_x" and grid is not None:
+            attrs = PlaceAttrs("block_x", grid.blocks[0])
+            places[node] = UOp(Op.PLACE, node.dtype, (), attrs)
+    params = tuple([param_at(each, extent) for each in linear.params])
+    statements = substitute_all(linear.statements, places)
+    return replace(linear, statements=statements, params=params, grid=grid)
 
 
 def memory(kernel, extent, rng):

@@ -221,16 +221,19 @@ class _Joiner:
 
     def _near(self, part: Part, space: Space) -> list[Part]:
         """Return elementwise kernels of a space that store what a part reads, or read the same."""
+        if part.region.anchor.op is Op.REDUCE or not space.count:
+            return []
         found = [self._writer[node] for node in part.reads if node in self._writer]
         for node in part.reads:
             if math.prod(node.shape) == space.count:
                 readers = self._readers[node]
                 found += readers[: readers.index(part)][-MOST_TRIED:]
-        parts = dict.fromkeys([part, *found])
-        shapes = [(each.region.anchor.op is Op.REDUCE, each.region.anchor.shape) for each in parts]
-        pairs = zip(parts, shapes, strict=True)
-        is_elementwise = not shapes[0][0] and space.count > 0
-        return [each for each, shape in pairs if is_elementwise and shape == shapes[0]][1:]
+        return [
+            each
+            for each in dict.fromkeys(found)
+            if each.region.anchor.op is not Op.REDUCE
+            if each.region.anchor.shape == space.full
+        ]
 
     def _params(self, region: Region) -> Numbering:
         within: AbstractSet[UOp] = frozenset()
