@@ -38,13 +38,13 @@ class LaunchCount:
         self._run = device.run
         monkeypatch.setattr(device, "run", self._counted)
 
-    def _counted(self, work, buffers, *, extents=()):
+    def _counted(self, work, buffers, scalars=(), *, extents=()):
         if extents and hasattr(work, "tables"):
             addresses = [each.address for each in buffers]
             self.count += len(list(work.tables(addresses, extents)))
         else:
             self.count += len(getattr(work, "launches", (work,)))
-        self._run(work, buffers, extents=extents)
+        self._run(work, buffers, scalars, extents=extents)
 
 
 @pytest.fixture

@@ -155,6 +155,26 @@ def test_what_a_gradient_needs_again_is_the_same_choice(functions, kind):
     assert {each.split()[0] for each in told if " exp f32[64,64]" in each} == {kind}
 
 
+def read_again_after(products):
+    """What an exponential is read for at once, some products later, and the exponential again."""
+    x, y = ones(64, 64), ones(64, 64)
+    wave = exponentials(x, 4)
+    result = wave @ y
+    for _ in range(products):
+        result = result @ y
+    return result + wave
+
+
+# 16 kB move in 0.328 us, eight times as long is the price of holding them.
+@pytest.mark.parametrize(("products", "price"), [(1, "1.31 us"), (2, "2.62 us"), (3, "2.62 us")])
+def test_what_is_read_later_pays_for_its_memory(products, price):
+    (told,) = [
+        each for each in decisions_of(read_again_after(products), kind="store") if "exp" in each
+    ]
+
+    assert f"({price} for holding it)" in told
+
+
 def test_values_do_not_depend_on_the_choice(monkeypatch):
     found = []
     for verify, is_stored in ((0, False), (1, True)):  # another key, so it is scheduled anew
@@ -186,12 +206,17 @@ def test_values_do_not_depend_on_the_choice(monkeypatch):
             Choice(2e-6, 1e-6, 1e-6, 1.6e-6, kernels=2, nbytes=4000),
             "recomputing takes 1.6 us, storing 3 us; stored from 7 readers on.",
         ),
+        # 4 us to hold it are more than what recomputing takes longer; a third reader changes that.
+        (
+            Choice(2e-6, 1e-6, 1e-6, 6e-6, kernels=2, nbytes=4000, holding=4e-6),
+            "recomputing takes 6 us, storing 7 us (4 us for holding it); stored from 3 readers on.",
+        ),
         (
             Choice(2e-6, 1e-6, 1e-6, 1e-6, kernels=2, nbytes=4000),
             "recomputing takes 1 us, storing 3 us; reading it would take as long.",
         ),
     ],
-    ids=["stored", "size", "readers", "never"],
+    ids=["stored", "size", "readers", "holding", "never"],
 )
 def test_a_choice_says_what_would_change_it(choice, text):
     assert str(choice) == text
