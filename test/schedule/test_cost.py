@@ -65,6 +65,7 @@ def read_by(readers, elements, functions):
     return [value * float(number + 2) for number in range(readers)]
 
 
+# From TT_FUSE=2 on these readers would be one kernel.
 # Two readers of 6000 elements; each writes them, 240 ns. Recomputed, one exponential: twice
 # 6000 * 0.2583 - 240 = 1310 ns; two: 2810 ns. Stored: 1500 or 3000 ns and a launch of 1000 ns, and
 # twice 240 ns to read.
@@ -77,7 +78,7 @@ def read_by(readers, elements, functions):
     ],
 )
 def test_on_a_cpu_the_choice_turns_with_functions_and_with_readers(readers, functions, is_stored):
-    stored = decisions_of(*read_by(readers, 6000, functions), kind="store")
+    stored = decisions_of(*read_by(readers, 6000, functions), kind="store", fuse=1)
 
     assert any(each.startswith("store exp") for each in stored) == is_stored
 
@@ -92,7 +93,8 @@ def test_on_a_cpu_the_choice_turns_with_functions_and_with_readers(readers, func
     ],
 )
 def test_on_a_gpu_the_choice_turns_with_functions(functions, is_stored):
-    stored = decisions_of(*read_by(4, 1_200_000, functions), kind="store", target=SM90A)
+    values = read_by(4, 1_200_000, functions)
+    stored = decisions_of(*values, kind="store", fuse=1, target=SM90A)
 
     assert any(each.startswith("store exp") for each in stored) == is_stored
 

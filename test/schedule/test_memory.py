@@ -277,11 +277,11 @@ def results(seed, monkeypatch, rule, program=random_program):
 
 def test_a_softmax_lies_where_its_exponentials_lay():
     x = leaf(256, 512)
-    calls = kernels_of(x.softmax(1), options=replace(OPTIONS, fuse=1))
+    calls = kernels_of(x.tanh().softmax(1), options=replace(OPTIONS, fuse=1))  # both are stored
 
     assigned = assign_memory(calls, [calls[-1].nodes[0]], {})
 
-    assert assigned.arena_bytes < 256 * 512 * 4
+    assert assigned.arena_bytes < 2 * 256 * 512 * 4
     assert any(each.kind == "reuse" for step in assigned.steps for each in step.kernel.decisions)
 
 
