@@ -11,7 +11,7 @@ from codegen.plans.test_cuda_contraction import biased, half, prologue, rebuilt,
 from runtime.cuda.programs import needs_nvrtc
 
 from tinytensor.codegen.plan import choose
-from tinytensor.codegen.plans import cuda_contraction, cuda_hopper
+from tinytensor.codegen.plans import cuda_contraction, cuda_hopper, cuda_hopper_tiling
 from tinytensor.codegen.plans.cuda_hopper_tiling import (
     TILINGS,
     Candidate,
@@ -89,6 +89,18 @@ def test_every_form_sums_every_layout_of_ragged_matrices(tiling, layout):
 @pytest.mark.parametrize("tiling", [ONE, ALTERNATING, FEW], **BY_NAME)
 def test_blocks_go_from_tile_to_tile(tiling, sizes):
     assert_exact(rounded(*sizes, BF16), tiling, seed=3)
+
+
+def test_threads_with_many_sums_take_registers_of_a_warpgroup_that_loads():
+    many = HopperTiling("many", 128, 128, 2, 2, alternates=True)
+    kernel = rounded(136, 128, 72)
+
+    (linear,) = lowered(kernel, many)
+
+    roles = [node.attrs for node in linear.statements if node.op is Op.ROLE]
+    assert [(each.warps, each.registers) for each in roles] == [(8, 232), (4, 40)]
+    assert 8 * 232 + 4 * 40 == 12 * 168
+    assert_exact(kernel, many)
 
 
 @pytest.mark.parametrize("broadcast", [False, True])
@@ -398,6 +410,14 @@ def test_what_hopper_does_not_take_leaves_a_remark(kernel, reason):
 
     assert choice.plan == "contraction"
     assert [(each.subject, each.reason) for each in choice.decisions[1:]] == [("hopper", reason)]
+
+
+def test_an_epilogue_that_would_be_unrolled_too_often_is_declined(monkeypatch):
+    monkeypatch.setattr(cuda_hopper_tiling, "MOST_OPS", 7)
+
+    assert cuda_hopper.facts(biased(64, 64, 64), SM90A) == (
+        "the epilogue is too long to be unrolled over a thread's sums."
+    )
 
 
 def test_other_targets_and_kernels_are_none_of_its_business():
