@@ -87,12 +87,14 @@ class HopperTiling:
 # alternating, 52 wide; 512 x 4096 x 4096 25.1 alternating, 25.2 square, 30 flat; 128 x 4096 x 4096
 # 14.0 small, 14.2 flat; 16 x 4096 x 4096 10.5 few 16, 11.1 few 32, 16.8 small. Of float16: 2048^3
 # 25.2 wide, 25.3 alternating, 25.6 square; 1024 x 1024 x 768 4.7 half and flat, 5.6 small; 1000^3,
-# whose rows are no whole lines of L2, 8.8 square, 10.8 half and flat.
+# whose rows are no whole lines of L2, 8.8 square, 10.8 half and flat, 10.9 broad and three.
 TILINGS = (
     HopperTiling("alternating", 128, 128, 6, 2, alternates=True),
     HopperTiling("wide", 128, 256, 4, 2, group=16),
     HopperTiling("tall", 256, 128, 4, 2),
     HopperTiling("square", 128, 128, 6, 2),
+    HopperTiling("broad", 128, 192, 5, 2),
+    HopperTiling("three", 192, 128, 5, 3),
     HopperTiling("half", 128, 64, 8, 2),
     HopperTiling("flat", 64, 128, 8, 1),
     HopperTiling("small", 64, 64, 10, 1),
