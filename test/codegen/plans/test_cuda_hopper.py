@@ -82,10 +82,10 @@ def rounded(m, n, k, dtype=F16, *layout):
 @pytest.mark.parametrize("layout", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("tiling", FORMS, **BY_NAME)
 def test_every_form_sums_every_layout_of_ragged_matrices(tiling, layout):
-    assert_exact(rounded(136, 72, 136, F16, *layout), tiling)
+    assert_exact(rounded(72, 72, 136, F16, *layout), tiling)
 
 
-@pytest.mark.parametrize("sizes", [(64, 64, 8), (2, 8, 64), (7, 264, 72), (65, 136, 320)])
+@pytest.mark.parametrize("sizes", [(64, 64, 8), (2, 8, 64), (7, 200, 72), (65, 72, 264)])
 @pytest.mark.parametrize("tiling", [ONE, ALTERNATING, FEW], **BY_NAME)
 def test_blocks_go_from_tile_to_tile(tiling, sizes):
     assert_exact(rounded(*sizes, BF16), tiling, seed=3)
