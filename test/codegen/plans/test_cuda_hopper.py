@@ -115,6 +115,12 @@ def test_a_batch_is_seen_as_one_more_axis(broadcast):
     assert_exact(product.kernel(total))
 
 
+def test_wide_indices_are_computed_in_int64():
+    kernel = replace(biased(72, 72, 72), index_dtype=dtypes.int64)
+
+    assert_exact(kernel, ALTERNATING)
+
+
 # Around the sum.
 @pytest.mark.parametrize("sizes", [(128, 128, 64), (72, 80, 24), (70, 65, 16)])
 @pytest.mark.parametrize("tiling", [ALTERNATING, FEW], **BY_NAME)
@@ -176,6 +182,16 @@ def is_tile_loop(node):
 def test_a_wide_symmetric_product_is_mirrored_by_the_threads():
     assert_exact(gram(136, 40, BF16), mirrors=True)
     assert_exact(wide_gram(136, 24), mirrors=True)
+
+
+def test_each_of_a_batch_of_symmetric_products_is_mirrored():
+    product = square(72, 72, 24, 2)
+    (outer,) = product.batch
+    x = product.operand(F16, outer, product.m, product.k)
+    total = product.contract(x, substitute(x, {product.m: product.n}), F32)
+    product.store(cast(total, F16))
+
+    assert_exact(product.kernel(total), mirrors=True)
 
 
 def wide_gram(n, k):
@@ -427,6 +443,14 @@ def test_other_targets_and_kernels_are_none_of_its_business():
 
 
 # Compiled.
+@needs_nvrtc
+def test_wide_indices_compile():
+    kernel = replace(biased(1024, 1024, 768), index_dtype=dtypes.int64)
+    (linear,) = cuda_hopper.lower(taken(kernel), SM90A)
+
+    assert frame_bytes(cubin_of(program_of(linear, SM90A).source, SM90A.name)) == 0
+
+
 @needs_nvrtc
 @pytest.mark.parametrize("tiling", TILINGS, **BY_NAME)
 def test_no_register_is_spilled(tiling):
