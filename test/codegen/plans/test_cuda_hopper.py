@@ -11,7 +11,7 @@ from codegen.plans.test_cuda_contraction import biased, half, prologue, rebuilt,
 from runtime.cuda.programs import needs_nvrtc
 
 from tinytensor.codegen.plan import choose
-from tinytensor.codegen.plans import cuda_contraction, cuda_hopper
+from tinytensor.codegen.plans import cuda_contraction, cuda_hopper, cuda_hopper_tiling
 from tinytensor.codegen.plans.cuda_hopper_tiling import (
     TILINGS,
     Candidate,
@@ -82,13 +82,25 @@ def rounded(m, n, k, dtype=F16, *layout):
 @pytest.mark.parametrize("layout", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("tiling", FORMS, **BY_NAME)
 def test_every_form_sums_every_layout_of_ragged_matrices(tiling, layout):
-    assert_exact(rounded(136, 72, 136, F16, *layout), tiling)
+    assert_exact(rounded(72, 72, 136, F16, *layout), tiling)
 
 
-@pytest.mark.parametrize("sizes", [(64, 64, 8), (2, 8, 64), (7, 264, 72), (65, 136, 320)])
+@pytest.mark.parametrize("sizes", [(64, 64, 8), (2, 8, 64), (7, 200, 72), (65, 72, 264)])
 @pytest.mark.parametrize("tiling", [ONE, ALTERNATING, FEW], **BY_NAME)
 def test_blocks_go_from_tile_to_tile(tiling, sizes):
     assert_exact(rounded(*sizes, BF16), tiling, seed=3)
+
+
+def test_threads_with_many_sums_take_registers_of_a_warpgroup_that_loads():
+    many = HopperTiling("many", 128, 128, 2, 2, alternates=True)
+    kernel = rounded(136, 128, 72)
+
+    (linear,) = lowered(kernel, many)
+
+    roles = [node.attrs for node in linear.statements if node.op is Op.ROLE]
+    assert [(each.warps, each.registers) for each in roles] == [(8, 232), (4, 40)]
+    assert 8 * 232 + 4 * 40 == 12 * 168
+    assert_exact(kernel, many)
 
 
 @pytest.mark.parametrize("broadcast", [False, True])
@@ -101,6 +113,12 @@ def test_a_batch_is_seen_as_one_more_axis(broadcast):
     product.store(cast(total, F16))
 
     assert_exact(product.kernel(total))
+
+
+def test_wide_indices_are_computed_in_int64():
+    kernel = replace(biased(72, 72, 72), index_dtype=dtypes.int64)
+
+    assert_exact(kernel, ALTERNATING)
 
 
 # Around the sum.
@@ -164,6 +182,16 @@ def is_tile_loop(node):
 def test_a_wide_symmetric_product_is_mirrored_by_the_threads():
     assert_exact(gram(136, 40, BF16), mirrors=True)
     assert_exact(wide_gram(136, 24), mirrors=True)
+
+
+def test_each_of_a_batch_of_symmetric_products_is_mirrored():
+    product = square(72, 72, 24, 2)
+    (outer,) = product.batch
+    x = product.operand(F16, outer, product.m, product.k)
+    total = product.contract(x, substitute(x, {product.m: product.n}), F32)
+    product.store(cast(total, F16))
+
+    assert_exact(product.kernel(total), mirrors=True)
 
 
 def wide_gram(n, k):
@@ -400,6 +428,14 @@ def test_what_hopper_does_not_take_leaves_a_remark(kernel, reason):
     assert [(each.subject, each.reason) for each in choice.decisions[1:]] == [("hopper", reason)]
 
 
+def test_an_epilogue_that_would_be_unrolled_too_often_is_declined(monkeypatch):
+    monkeypatch.setattr(cuda_hopper_tiling, "MOST_OPS", 7)
+
+    assert cuda_hopper.facts(biased(64, 64, 64), SM90A) == (
+        "the epilogue is too long to be unrolled over a thread's sums."
+    )
+
+
 def test_other_targets_and_kernels_are_none_of_its_business():
     assert cuda_hopper.facts(rounded(64, 64, 64), SM80) is None
     assert cuda_hopper.facts(plain(64, 64, 64), SM90A) is None
@@ -407,6 +443,14 @@ def test_other_targets_and_kernels_are_none_of_its_business():
 
 
 # Compiled.
+@needs_nvrtc
+def test_wide_indices_compile():
+    kernel = replace(biased(1024, 1024, 768), index_dtype=dtypes.int64)
+    (linear,) = cuda_hopper.lower(taken(kernel), SM90A)
+
+    assert frame_bytes(cubin_of(program_of(linear, SM90A).source, SM90A.name)) == 0
+
+
 @needs_nvrtc
 @pytest.mark.parametrize("tiling", TILINGS, **BY_NAME)
 def test_no_register_is_spilled(tiling):

@@ -18,13 +18,19 @@ from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, write_r
 from tinytensor.dtype import dtypes
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
-from tinytensor.ops.op import ELEMENTWISE
+from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.uop import UOp, walk
 from tinytensor.target import Target
 
 FEATURES = frozenset({"wgmma", "bulk"})
 WORDS = {dtypes.float16: "f16", dtypes.bfloat16: "bf16"}
 LINE_BYTES = 128  # of L2
+# Of ops that are not one or two instructions; those of divisions have a slow path too.
+INSTRUCTIONS = {
+    **dict.fromkeys((Op.DIV, Op.SQRT, Op.FLOORDIV, Op.MOD), 20),
+    **dict.fromkeys((Op.EXP, Op.LOG, Op.TANH, Op.ERF), 15),
+    **dict.fromkeys((Op.SIN, Op.COS, Op.PHILOX), 80),
+}
 
 
 def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
@@ -43,6 +49,8 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
         boxes = _boxes(product.flat, operand)
         if isinstance(boxes, str) and _rows(product, operand) is None:
             return f"factor {name} {boxes}, and the product is too small to rewrite it in rows."
+    if not rank(product, target):
+        return "the epilogue is too long to be unrolled over a thread's sums."
     return product
 
 
@@ -84,8 +92,10 @@ def need_of(facts: ProductFacts) -> Need:
 
 
 def _count_ops(flat: FlatContraction) -> int:
+    """Count the instructions, roughly, between a sum and its stores."""
     values = walk([store.operands[2] for store in flat.stores])
-    return sum([node.op in ELEMENTWISE and node.dtype is not dtypes.index for node in values])
+    user = [node.op for node in values if node.dtype is not dtypes.index]
+    return sum([INSTRUCTIONS.get(op, 1) for op in user if op in ELEMENTWISE])
 
 
 def _side(flat: FlatContraction, operand: Operand) -> Side:

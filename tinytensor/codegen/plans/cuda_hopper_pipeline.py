@@ -57,9 +57,11 @@ def run_pipeline(pipeline: Pipeline) -> Linear:
                 b.mbarrier_init(each)
     b.barrier()
     b.grid_wait()
-    with b.role("multiply", GROUP_WARPS * block.tiling.consumers) as thread:
+    tiling = block.tiling
+    multiplying, loading = tiling.registers
+    with b.role("multiply", GROUP_WARPS * tiling.consumers, multiplying) as thread:
         _Multiplying(block, thread).run()
-    with b.role("load", 1) as thread, b.branch(thread < 1):
+    with b.role("load", tiling.loading_warps, loading) as thread, b.branch(thread < 1):
         _load(block)
     return b.finish()
 

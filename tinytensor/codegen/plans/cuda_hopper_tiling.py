@@ -14,7 +14,7 @@ from tinytensor.target import Target
 
 ROW_BYTES = 128  # of a tile in shared memory: the widest swizzle, and the values of k in a stage
 GROUP_THREADS = 128
-PRODUCER_THREADS = 32
+WARP_THREADS = 32
 GROUP_ROWS = 64  # of one instruction's accumulator
 MBARRIER_BYTES = 512
 MOST_TRAY_COLUMNS = 64
@@ -28,6 +28,8 @@ STREAM_RATE = 59  # the same, of more than L2 holds
 LATENCY_CLOCKS = 1000  # from asking for a box to its arrival
 EPILOGUE_CLOCKS = 12  # of a warpgroup to store each sum that one of its threads holds
 OP_CLOCKS = 2  # and to apply one op to it
+MOST_OPS = 4096  # of a thread's epilogue, which is unrolled: more take seconds to compile
+MANY_SUMS = 128  # of a thread, beside which 168 registers leave few for an epilogue
 START_CLOCKS = 3000  # of a block: its first boxes, and the launch around it
 FOLD_RATE = 25  # bytes of partial sums written and read
 CLOCK = 1.7e9  # a second
@@ -53,8 +55,26 @@ class HopperTiling:
 
     @property
     def threads(self) -> int:
-        """Threads of a block: those that multiply, and one warp that loads."""
-        return self.consumers * GROUP_THREADS + PRODUCER_THREADS
+        """Threads of a block: those that multiply, and those of the role that loads."""
+        return self.consumers * GROUP_THREADS + self.loading_warps * WARP_THREADS
+
+    @property
+    def loading_warps(self) -> int:
+        """Warps of the role that loads; one does, but only warpgroups give registers away."""
+        return 4 if self.consumers == 2 and self.held >= MANY_SUMS else 1
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Registers of a thread that multiplies, and of one that loads; 0 for those of the launch.
+
+        Together those of 384 threads of 168.
+        """
+        return (232, 40) if self.loading_warps > 1 else (0, 0)
+
+    @property
+    def held(self) -> int:
+        """Sums that a thread holds."""
+        return self.rows * self.block_n // GROUP_THREADS
 
     @property
     def rows(self) -> int:
@@ -67,12 +87,14 @@ class HopperTiling:
 # alternating, 52 wide; 512 x 4096 x 4096 25.1 alternating, 25.2 square, 30 flat; 128 x 4096 x 4096
 # 14.0 small, 14.2 flat; 16 x 4096 x 4096 10.5 few 16, 11.1 few 32, 16.8 small. Of float16: 2048^3
 # 25.2 wide, 25.3 alternating, 25.6 square; 1024 x 1024 x 768 4.7 half and flat, 5.6 small; 1000^3,
-# whose rows are no whole lines of L2, 8.8 square, 10.8 half and flat.
+# whose rows are no whole lines of L2, 8.8 square, 10.8 half and flat, 10.9 broad and three.
 TILINGS = (
     HopperTiling("alternating", 128, 128, 6, 2, alternates=True),
     HopperTiling("wide", 128, 256, 4, 2, group=16),
     HopperTiling("tall", 256, 128, 4, 2),
     HopperTiling("square", 128, 128, 6, 2),
+    HopperTiling("broad", 128, 192, 5, 2),
+    HopperTiling("three", 192, 128, 5, 3),
     HopperTiling("half", 128, 64, 8, 2),
     HopperTiling("flat", 64, 128, 8, 1),
     HopperTiling("small", 64, 64, 10, 1),
@@ -161,7 +183,10 @@ def trays_of(tiling: HopperTiling, columns: int) -> int:
 
 
 def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -> Candidate | None:
-    """Return what a tiling costs; None if it has no room for two stages, or no use for parts."""
+    """Return what a tiling costs.
+
+    None if it has no room for two stages, too long an epilogue, or no use for parts.
+    """
     work, multiprocessors = need.work, target.multiprocessors
     if parts > 1:
         need = replace(need, epilogue_ops=0, tray_columns=PART_COLUMNS, tray_bytes=PART_BYTES)
@@ -172,7 +197,8 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     sizes = [side.stage_bytes(x, need.block_k) for side, x in zip(sides, extents, strict=True)]
     nbytes = sum(sizes)
     stages = min(tiling.stages, (target.shared_bytes - tray_bytes - MBARRIER_BYTES) // nbytes)
-    if stages < 2 or (parts > 1 and not trays):
+    is_long = tiling.held * need.epilogue_ops > MOST_OPS
+    if stages < 2 or is_long or (parts > 1 and not trays):
         return None
     mirrors = parts == 1 and work.mirrors(*extents)
     whole = work if mirrors else replace(work, is_symmetric=False)
@@ -187,9 +213,9 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
         tiles * steps * lines / (shared_rate * multiprocessors),
         need.nbytes / target.rates.copy * CLOCK,
     )
-    held = tiling.rows * tiling.block_n // GROUP_THREADS
-    epilogue = EPILOGUE_CLOCKS + OP_CLOCKS * need.epilogue_ops
-    stored = (1 if tiling.alternates else load) * held * epilogue * (3 if mirrors else 1)
+    faces = 3 if mirrors else 1  # each sum of a mirror image is stored on its own
+    epilogue = (EPILOGUE_CLOCKS + OP_CLOCKS * need.epilogue_ops) * tiling.held * faces
+    stored = (1 if tiling.alternates else load) * epilogue
     clocks = sums + stored + START_CLOCKS + _fold_clocks(need, parts, multiprocessors)
     return Candidate(tiling, stages, tiles, clocks, mirrors, parts)
 
@@ -208,5 +234,7 @@ def rank_tilings(need: Need, target: Target) -> list[Candidate]:
     parts = [each for each in PARTS if each == 1 or need.steps >= LEAST_STEPS * each]
     found = [estimate(tiling, need, target, each) for each in parts for tiling in TILINGS]
     fitting = [each for each in found if each is not None]
+    if not fitting:
+        return []
     limit = CLOSE * min([each.clocks for each in fitting])
     return sorted(fitting, key=lambda each: max(each.clocks, limit))

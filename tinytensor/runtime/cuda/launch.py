@@ -15,6 +15,7 @@ from tinytensor.runtime.cuda.driver import Driver, Handle
 ADDRESS_BYTES = 8
 TENSOR_MAP_WORDS = 16
 MOST_TENSOR_MAPS = 4096
+NOWHERE = -1
 
 # A bulk copy moves bits: only the size of an element matters to it.
 ELEMENT_TYPES = {1: "UINT8", 2: "UINT16", 4: "UINT32", 8: "UINT64"}
@@ -30,6 +31,17 @@ class Binary:
     was_cached: bool
 
 
+EncodedMap = ctypes.Array[ctypes.c_uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedMap:
+    """A tensor map that a launch reads now, and the address it was encoded for."""
+
+    address: int
+    encoded: EncodedMap | None
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedLaunch:
     """One entry's launch: `start` calls cuLaunchKernel; `pointers` also has its tensor maps' slots.
@@ -43,10 +55,17 @@ class PreparedLaunch:
     start: Callable[[], tuple[Handle]]
     pointers: ctypes.Array[ctypes.c_void_p]
     tensor_maps: tuple[TensorMap, ...]
-    first_map: int
+    placed: list[PlacedMap]
     local_bytes: int
     config: Handle | None
     block_elements: int
+
+    def place_map(self, number: int, placed: PlacedMap) -> None:
+        """Let the entry read a tensor map, and keep that map alive."""
+        assert placed.encoded is not None, "only a map that was encoded is read"
+        first = len(self.pointers) - len(self.tensor_maps)
+        self.pointers[first + number] = ctypes.addressof(placed.encoded)
+        self.placed[number] = placed
 
 
 class CudaExecutable:
@@ -110,9 +129,11 @@ class CudaExecutable:
         """Write addresses, the tensor maps made of them, and scalars where launches read them."""
         self.pack(self.values, 0, *addresses, *scalars)
         for launch in self.with_maps:
-            for number, each in enumerate(launch.tensor_maps, start=launch.first_map):
-                encoded = encode_tensor_map(driver, each, addresses[each.number])
-                launch.pointers[number] = ctypes.addressof(encoded)
+            for number, each in enumerate(launch.tensor_maps):
+                address = addresses[each.number]
+                if launch.placed[number].address != address:
+                    encoded = encode_tensor_map(driver, each, address)
+                    launch.place_map(number, PlacedMap(address, encoded))
 
 
 def prepare_launch(
@@ -135,7 +156,7 @@ def prepare_launch(
         start=_start(driver, stream, function, shape, ctypes.addressof(pointers), config),
         pointers=pointers,
         tensor_maps=shape.tensor_maps,
-        first_map=count,
+        placed=[PlacedMap(NOWHERE, None)] * len(shape.tensor_maps),
         local_bytes=driver.function_attribute(function, "LOCAL_SIZE_BYTES"),
         config=config,
         block_elements=shape.block_elements,
@@ -184,9 +205,7 @@ def _allow_shared(driver: Driver, function: Handle, shared_bytes: int) -> None:
 
 
 @functools.lru_cache(maxsize=MOST_TENSOR_MAPS)
-def encode_tensor_map(
-    driver: Driver, described: TensorMap, address: int
-) -> ctypes.Array[ctypes.c_uint64]:
+def encode_tensor_map(driver: Driver, described: TensorMap, address: int) -> EncodedMap:
     """Describe the buffer at an address to the bulk copy engine, in its own 128 bytes.
 
     Source: CUDA driver API, cuTensorMapEncodeTiled; shapes innermost first, strides in bytes and
