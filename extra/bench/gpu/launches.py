@@ -21,11 +21,16 @@ Handle = Any
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Some work, the buffers it runs on, and the extents of its instances."""
+    """Some work, what it runs on, and the extents of its instances."""
 
     work: Any  # a CudaExecutable
     buffers: tuple[Buffer, ...]
+    scalars: tuple[float, ...] = ()
     extents: tuple[int, ...] = ()
+
+    def run(self, device: Cuda) -> None:
+        """Start it."""
+        device.run(self.work, self.buffers, self.scalars, extents=self.extents)
 
 
 @contextmanager
@@ -37,11 +42,12 @@ def recorded(device: Cuda) -> Iterator[list[Launch]]:
     def run_and_record(
         work: Any,  # noqa: ANN401 - see Launch
         buffers: Sequence[Buffer],
+        scalars: Sequence[float] = (),
         *,
         extents: Sequence[int] = (),
     ) -> None:
-        found.append(Launch(work, tuple(buffers), tuple(extents)))
-        run(work, buffers, extents=extents)
+        found.append(Launch(work, tuple(buffers), tuple(scalars), tuple(extents)))
+        run(work, buffers, scalars, extents=extents)
 
     device.run = run_and_record
     try:
@@ -53,7 +59,7 @@ def recorded(device: Cuda) -> Iterator[list[Launch]]:
 def run_all(device: Cuda, launches: Sequence[Launch]) -> None:
     """Start launches in order."""
     for each in launches:
-        device.run(each.work, each.buffers, extents=each.extents)
+        each.run(device)
 
 
 def poison(device: Cuda, buffers: Sequence[Buffer]) -> None:
