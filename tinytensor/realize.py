@@ -121,8 +121,8 @@ _STORAGE: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
 _SITES: weakref.WeakKeyDictionary[UOp, Site] = weakref.WeakKeyDictionary()
 _SHARED: weakref.WeakSet[Buffer] = weakref.WeakSet()
 _COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
-_COMPILED: OrderedDict[tuple[UOp, str, bool], Compiled] = OrderedDict()
-_SCHEDULES: OrderedDict[tuple[Structure, str, Options], Plan] = OrderedDict()
+_COMPILED: OrderedDict[tuple[UOp, str, bool, str], Compiled] = OrderedDict()
+_SCHEDULES: OrderedDict[tuple[Structure, str, Options, str], Plan] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
 _LOCK = ForkSafeLock()
@@ -361,7 +361,7 @@ def _plan_for(
 ) -> Plan:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
     options = Options(config.fuse, config.verify, config.stress)
-    key = (_structure_of(order, roots, replaceable), device.name, options)
+    key = (_structure_of(order, roots, replaceable), device.name, options, config.fp32_matmul)
     known = _SCHEDULES.get(key)
     if known is None or report.wants_schedule():
         known = _SCHEDULES[key] = _schedule(order, roots, replaceable, device, options)
@@ -520,13 +520,14 @@ def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     return [ready[key] for key in keys]
 
 
-def _key_of(kernel: Kernel, device: AnyDevice) -> tuple[UOp, str, bool]:
-    return (kernel.sink, device.name, config.stress)
+def _key_of(kernel: Kernel, device: AnyDevice) -> tuple[UOp, str, bool, str]:
+    return (kernel.sink, device.name, config.stress, config.fp32_matmul)
 
 
 def _target_of(device: AnyDevice) -> Target:
     """Return what the compiler plans for: under TT_STRESS a machine that is small everywhere."""
-    return device.target.stressed() if config.stress else device.target
+    target = device.target.with_tf32() if config.fp32_matmul == "tf32" else device.target
+    return target.stressed() if config.stress else target
 
 
 def _tells(compiled: Compiled) -> bool:

@@ -247,6 +247,80 @@ def test_few_tiles_with_a_long_k_are_split(sizes, parts):
     assert cuda_hopper.rank(taken(rounded(*sizes)), SM90A)[0].parts in parts
 
 
+# TF32, where it is asked for.
+ROUNDING = SM90A.with_tf32()
+
+
+def tf32_lowered(kernel, tiling, target=ROUNDING):
+    facts = taken(kernel, target)
+    small = replace(target, multiprocessors=2)
+    return cuda_hopper.lower(facts, small, Candidate(tiling, tiling.stages, 0, 0.0))
+
+
+@pytest.mark.parametrize("tiling", [ONE, ALTERNATING, FEW], **BY_NAME)
+def test_products_of_float32_take_small_integers_exactly(tiling):
+    kernel = biased(72, 68, 72, F32)
+    arrays = arrays_for(kernel)
+
+    results = results_of(tf32_lowered(kernel, tiling), arrays)
+
+    for result, want in zip(results, expected(kernel, arrays), strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
+
+
+def test_factors_are_rounded_to_the_nearest_of_tf32():
+    """Products by 1 show what became of the factors: 10 bits of the fraction, ties to even."""
+    kernel = rounded(8, 8, 8, F32)
+    x = np.zeros((8, 8), np.float32)
+    x[0, :4] = [1 + 2**-10, 1 + 2**-11, 1 + 3 * 2**-11, 1 + 2**-11 + 2**-20]
+    arrays = [x.reshape(-1), np.eye(8, dtype=np.float32).reshape(-1), np.zeros(64, np.float32)]
+
+    result = results_of(tf32_lowered(kernel, ONE), arrays)[2]
+
+    assert result[:4].tolist() == [1 + 2**-10, 1.0, 1 + 2**-9, 1 + 2**-10]
+
+
+def test_rows_that_do_not_run_along_k_are_rewritten_first(monkeypatch):
+    monkeypatch.setattr(cuda_contraction, "PACKED_PRODUCTS", 1)
+    kernel = rounded(40, 36, 40, F32, False, False)
+    arrays = arrays_for(kernel)
+
+    forms = tf32_lowered(kernel, ONE)
+
+    assert len(forms) == 2
+    want = expected(kernel, arrays)
+    for result, other in zip(results_of(forms, arrays), want, strict=True):
+        np.testing.assert_array_equal(result, other, strict=True)
+
+
+def test_float32_is_rounded_only_where_that_is_allowed():
+    kernel = rounded(4096, 4096, 4096, F32)
+    turned = rounded(40, 36, 40, F32, False, False)
+
+    assert choose(kernel, SM90A).plan == "multiply-add"
+    assert choose(kernel, ROUNDING).decisions[0].reason.startswith("wgmma.tf32, ")
+    assert (
+        choose(kernel, ROUNDING)
+        .decisions[0]
+        .reason.endswith(" Factors are rounded to TF32. Sums may be truncated where others round.")
+    )
+    assert cuda_hopper.facts(turned, ROUNDING) == (
+        "factor b has no rows along k, which products of TF32 take, and the product is too small "
+        "to rewrite it in rows."
+    )
+    assert SM80.with_tf32() is SM80
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("tiling", TILINGS, **BY_NAME)
+def test_products_of_tf32_compile_without_spills(tiling):
+    facts = taken(biased(1024, 1024, 768, F32), ROUNDING)
+    candidate = estimate(tiling, cuda_hopper.need_of(facts), ROUNDING)
+    (linear,) = cuda_hopper.lower(facts, ROUNDING, candidate)
+
+    assert frame_bytes(cubin_of(program_of(linear, SM90A).source, SM90A.name)) == 0
+
+
 # Factors rewritten by a launch of their own.
 @pytest.mark.parametrize(("kernel", "launches"), [
     (rounded(33, 35, 37), 3),
