@@ -17,6 +17,7 @@ from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import CompileError, DeviceError, IndexOutOfRange, Site
 from tinytensor.ops.attrs import CheckAttrs
+from tinytensor.ops.instances import split
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import Program
@@ -27,6 +28,7 @@ from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.memory import assign_memory
+from tinytensor.schedule.numbers import Numbered, take_out_numbers
 from tinytensor.schedule.order import nbytes_of, written_by
 from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule.schedule import Options, schedule
@@ -76,10 +78,15 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel of a schedule, and where its params lie."""
+    """One kernel of a schedule, where its params lie, and its scalars.
+
+    Of an instanced kernel they are those of all instances, with their extents.
+    """
 
     compiled: Compiled
     addresses: tuple[Address, ...]
+    extents: tuple[int, ...]
+    scalars: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,8 @@ class Graph:
     order: list[UOp]
 
 
+# A kernel's sink, whether it is instanced, device, TT_STRESS, TT_FP32_MATMUL.
+Key = tuple[UOp, bool, str, bool, str]
 Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
 
 # Memory of BUFFER leaves, the lines that made them, memory that several leaves have, and the leaf
@@ -121,7 +130,9 @@ _STORAGE: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
 _SITES: weakref.WeakKeyDictionary[UOp, Site] = weakref.WeakKeyDictionary()
 _SHARED: weakref.WeakSet[Buffer] = weakref.WeakSet()
 _COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
-_COMPILED: OrderedDict[tuple[UOp, str, bool, str], Compiled] = OrderedDict()
+_COMPILED: OrderedDict[Key, Compiled] = OrderedDict()
+# By a kernel without its numbers: the sink of the first with any.
+_FIRST: weakref.WeakValueDictionary[Key, UOp] = weakref.WeakValueDictionary()
 _SCHEDULES: OrderedDict[tuple[Structure, str, Options, str], Plan] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
@@ -401,25 +412,29 @@ def _schedule(
 ) -> Plan:
     calls = schedule(roots, _target_of(device), options) if roots else []
     assigned = assign_memory(calls, roots, replaceable)
-    kernels = [step.kernel for step in assigned.steps]
+    numbered = [_share_program(step.kernel, device) for step in assigned.steps]
+    kernels = [each.kernel for each in numbered]
     ready_before = [_key_of(kernel, device) in _COMPILED for kernel in kernels]
     compiled = _compile(kernels, device)
     if kernels and report.wants_schedule():
         plans = [each.lowered.decisions if each.lowered else () for each in compiled]
-        planned = zip(kernels, report.reads_of(calls), plans, ready_before, strict=True)
+        reads = report.reads_of(calls)
+        told = [reads[step.number] for step in assigned.steps]
+        planned = zip(kernels, told, plans, ready_before, strict=True)
         target = _target_of(device)
-        report.show_schedule(roots, [report.Planned(*each, target) for each in planned])
+        sizes = [step.extents for step in assigned.steps]
+        shown = [report.Planned(*a, target, b) for a, b in zip(planned, sizes, strict=True)]
+        report.show_schedule(roots, shown)
         for each in compiled:
             _show_code(each, device)
     numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}
-    addresses = [
-        tuple(
-            [Address(numbers.get(each.holder), each.offset, each.nbytes) for each in step.locations]
-        )
-        for step in assigned.steps
-    ]
+    launches: list[Launch] = []
+    for made, step, given in zip(compiled, assigned.steps, numbered, strict=True):
+        places = [(numbers.get(at.holder), at.offset, at.nbytes) for at in step.locations]
+        addresses = tuple([Address(*place) for place in places])
+        launches.append(Launch(made, addresses, step.extents, given.scalars))
     return Plan(
-        launches=tuple([Launch(*each) for each in zip(compiled, addresses, strict=True)]),
+        launches=tuple(launches),
         arena_bytes=assigned.arena_bytes,
         roots=tuple([numbers[root] for root in roots]),
         replaced={numbers[root]: numbers[leaf] for root, leaf in assigned.replaced.items()},
@@ -444,9 +459,7 @@ def _run(plan: Plan, order: Sequence[UOp], device: AnyDevice) -> dict[int | None
     for leaf in plan.replaced.values():
         del _STORAGE[order[leaf]]
     for launch in plan.launches:
-        _launch(
-            launch.compiled, [_buffer_at(held, each, order) for each in launch.addresses], device
-        )
+        _launch(launch, [_buffer_at(held, each, order) for each in launch.addresses], device)
     return held
 
 
@@ -488,16 +501,18 @@ def _buffer_at(held: dict[int | None, Buffer], address: Address, order: Sequence
     return whole.part(address.offset, address.nbytes)
 
 
-def _launch(compiled: Compiled, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+    compiled, extents = launch.compiled, launch.extents
     if config.stress:
-        _poison(compiled.kernel, buffers, device)
+        for part in split(buffers, extents):
+            _poison(compiled.kernel, part, device)
     if not config.debug:
-        device.run(compiled.work, buffers)
+        device.run(compiled.work, buffers, launch.scalars, extents=extents)
         return
     start = device.event_record()
-    device.run(compiled.work, buffers)
+    device.run(compiled.work, buffers, launch.scalars, extents=extents)
     time_us = device.elapsed_us(start, device.event_record())
-    report.print_launch(compiled.kernel, device.name, time_us)
+    report.print_launch(compiled.kernel, device.name, time_us, extents)
 
 
 def _poison(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:
@@ -520,8 +535,23 @@ def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     return [ready[key] for key in keys]
 
 
-def _key_of(kernel: Kernel, device: AnyDevice) -> tuple[UOp, str, bool, str]:
-    return (kernel.sink, device.name, config.stress, config.fp32_matmul)
+def _share_program(kernel: Kernel, device: AnyDevice) -> Numbered:
+    """Return a kernel without its numbers, if a program was asked for that differs in them alone.
+
+    The first such program knows its numbers, the second serves all others. Instances know theirs.
+    """
+    is_python = device.target.kind == "python"
+    if kernel.instanced or is_python or _key_of(kernel, device) in _COMPILED:
+        return Numbered(kernel)
+    bare = take_out_numbers(kernel)
+    if not bare.scalars:
+        return bare
+    first = _FIRST.setdefault(_key_of(bare.kernel, device), kernel.sink)
+    return Numbered(kernel) if first is kernel.sink else bare
+
+
+def _key_of(kernel: Kernel, device: AnyDevice) -> Key:
+    return (kernel.sink, kernel.instanced, device.name, config.stress, config.fp32_matmul)
 
 
 def _target_of(device: AnyDevice) -> Target:
