@@ -546,20 +546,52 @@ def test_the_passes_keep_the_pipeline():
         np.testing.assert_array_equal(result, want, strict=True)
 
 
+def device_target():
+    target = Device["CUDA"].target
+    if not target.features >= cuda_hopper.FEATURES:
+        pytest.skip("the GPU is no Hopper")
+    return target
+
+
+def assert_device_exact(kernel, tiling, parts=1):
+    """Integer-valued inputs, whose sums are exact in any order."""
+    target = device_target()
+    facts = taken(kernel, target)
+    candidate = estimate(tiling, cuda_hopper.need_of(facts), target, parts)
+    linears = cuda_hopper.lower(facts, target, candidate)
+    arrays = arrays_for(kernel)
+
+    results = run_on_device(linears, arrays)
+
+    for result, want in zip(results, expected(kernel, arrays), strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("tiling", TILINGS, **BY_NAME)
 @pytest.mark.parametrize("layout", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=["NN", "NT", "TN", "TT"])
 def test_the_device_gives_the_exact_sums(tiling, layout):
-    """Integer-valued inputs, whose sums are exact in any order."""
-    target = Device["CUDA"].target
-    if not target.features >= cuda_hopper.FEATURES:
-        pytest.skip("the GPU is no Hopper")
-    kernel = rounded(328, 264, 456, F16, *layout)
-    facts = taken(kernel, target)
-    candidate = estimate(tiling, cuda_hopper.need_of(facts), target)
-    (linear,) = cuda_hopper.lower(facts, target, candidate)
-    arrays = arrays_for(kernel)
+    assert_device_exact(rounded(328, 264, 456, F16, *layout), tiling)
 
-    result = run_on_device(linear, arrays)[2]
 
-    np.testing.assert_array_equal(result, expected(kernel, arrays)[2], strict=True)
+@pytest.mark.gpu
+@pytest.mark.parametrize("tiling", [each for each in TILINGS if not each.swaps], **BY_NAME)
+def test_the_device_mirrors_and_folds_to_the_exact_sums(tiling):
+    assert_device_exact(gram(520, 136, F16, biased=True), tiling)
+    assert_device_exact(biased(200, 136, 1040), tiling, parts=2)
+
+
+@pytest.mark.gpu
+def test_the_device_rounds_factors_to_the_nearest_of_tf32():
+    """Products by 1 show what became of the factors."""
+    target = device_target().with_tf32()
+    facts = taken(rounded(128, 64, 64, F32), target)
+    x = np.random.default_rng(3).standard_normal((128, 64)).astype(np.float32)
+    arrays = [x.reshape(-1), np.eye(64, dtype=np.float32).reshape(-1)]
+    arrays.append(np.full(128 * 64, np.nan, np.float32))
+
+    result = run_on_device(cuda_hopper.lower(facts, target), arrays)[2]
+
+    mantissa, exponent = np.frexp(x.astype(np.float64).reshape(-1))
+    want = np.ldexp(np.round(mantissa * 2**11) / 2**11, exponent)
+    np.testing.assert_array_equal(result, want.astype(np.float32), strict=True)
