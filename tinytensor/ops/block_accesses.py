@@ -61,14 +61,7 @@ class Elements:
     lanes: Array
 
 
-def _move(
-    warp: Warp,
-    node: UOp,
-    target: UOp,
-    source: UOp,
-    moved: Elements,
-    by: Access,
-) -> None:
+def _move(warp: Warp, node: UOp, target: UOp, source: UOp, moved: Elements, by: Access) -> None:
     """Copy elements between two buffers; what is not inside the source becomes 0."""
     inside = moved.inside
     contents = np.zeros((inside.size, target.dtype.itemsize), np.uint8)
@@ -90,13 +83,7 @@ def _to_tf32(found: Array) -> Array:
 
 
 # Copies by threads.
-def _copy_async(
-    warp: Warp,
-    node: UOp,
-    index: Array,
-    start: Array,
-    valid: Array,
-) -> None:
+def _copy_async(warp: Warp, node: UOp, index: Array, start: Array, valid: Array) -> None:
     target, _, source = node.operands[:3]
     count = node.attrs.elements
     nbytes = count * target.dtype.itemsize

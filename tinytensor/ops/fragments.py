@@ -18,7 +18,7 @@ from tinytensor.ops.attrs_blocks import TileMmaAttrs
 WARP_THREADS = 32
 GROUP_WARPS = 4  # a warpgroup; its warps hold 16 rows each of 64
 Coordinate = Any  # an int, an array of ints or an integer node: whatever the lane is
-_NAMES = re.compile(r"m(16|64)n(\d+)k(8|16)\.(f16|bf16|tf32)")
+_NAMES = re.compile(r"m(16|64)n(\d+)k(?:16\.(f16|bf16)|8\.(tf32))")
 _DTYPES = {"f16": dtypes.float16, "bf16": dtypes.bfloat16, "tf32": dtypes.float32}
 
 
@@ -38,16 +38,16 @@ def mma_shape(instruction: str) -> MmaShape:
     Raises: InternalError for a name of no instruction.
     """
     match = _NAMES.fullmatch(instruction)
-    m, n, k = (int(match[1]), int(match[2]), int(match[3])) if match else (0, 0, 0)
-    legal = n == 8 if m == 16 else 8 <= n <= 256 and n % 8 == 0
-    is_tf32 = match is not None and match[4] == "tf32"
-    legal = legal and (k == 8) == is_tf32 and not (is_tf32 and m == 16)
-    if match is None or not legal:
+    m, n = (int(match[1]), int(match[2])) if match else (0, 0)
+    word = (match[3] or match[4]) if match else ""
+    is_tf32 = word == "tf32"
+    legal = n == 8 and not is_tf32 if m == 16 else 8 <= n <= 256 and n % 8 == 0
+    if not legal:
         raise InternalError(
             f"mma: no instruction has this name: {instruction!r}; known are m16n8k16 and m64nNk16 "
             f"(N a multiple of 8 up to 256) of f16 and bf16, and m64nNk8 of tf32."
         )
-    return MmaShape(m, n, k, _DTYPES[match[4]])
+    return MmaShape(m, n, 8 if is_tf32 else 16, _DTYPES[word])
 
 
 # m16n8k16 and ldmatrix, one warp. Two 16-bit elements share a register, the lower one first, so
