@@ -120,7 +120,8 @@ class Graph:
     order: list[UOp]
 
 
-Key = tuple[UOp, bool, str, bool]  # a kernel's sink, whether it is instanced, device, TT_STRESS
+# A kernel's sink, whether it is instanced, device, TT_STRESS, TT_FP32_MATMUL.
+Key = tuple[UOp, bool, str, bool, str]
 Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
 
 # Memory of BUFFER leaves, the lines that made them, memory that several leaves have, and the leaf
@@ -132,7 +133,7 @@ _COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDic
 _COMPILED: OrderedDict[Key, Compiled] = OrderedDict()
 # By a kernel without its numbers: the sink of the first with any.
 _FIRST: weakref.WeakValueDictionary[Key, UOp] = weakref.WeakValueDictionary()
-_SCHEDULES: OrderedDict[tuple[Structure, str, Options], Plan] = OrderedDict()
+_SCHEDULES: OrderedDict[tuple[Structure, str, Options, str], Plan] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
 _LOCK = ForkSafeLock()
@@ -371,7 +372,7 @@ def _plan_for(
 ) -> Plan:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
     options = Options(config.fuse, config.verify, config.stress)
-    key = (_structure_of(order, roots, replaceable), device.name, options)
+    key = (_structure_of(order, roots, replaceable), device.name, options, config.fp32_matmul)
     known = _SCHEDULES.get(key)
     if known is None or report.wants_schedule():
         known = _SCHEDULES[key] = _schedule(order, roots, replaceable, device, options)
@@ -550,12 +551,13 @@ def _share_program(kernel: Kernel, device: AnyDevice) -> Numbered:
 
 
 def _key_of(kernel: Kernel, device: AnyDevice) -> Key:
-    return (kernel.sink, kernel.instanced, device.name, config.stress)
+    return (kernel.sink, kernel.instanced, device.name, config.stress, config.fp32_matmul)
 
 
 def _target_of(device: AnyDevice) -> Target:
     """Return what the compiler plans for: under TT_STRESS a machine that is small everywhere."""
-    return device.target.stressed() if config.stress else device.target
+    target = device.target.with_tf32() if config.fp32_matmul == "tf32" else device.target
+    return target.stressed() if config.stress else target
 
 
 def _tells(compiled: Compiled) -> bool:
