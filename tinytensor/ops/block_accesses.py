@@ -78,8 +78,10 @@ def _move(warp: Warp, node: UOp, target: UOp, source: UOp, moved: Elements, by: 
 def _to_tf32(found: Array) -> Array:
     """Round float32 to 10 bits of the fraction, to nearest even; NaN and infinities stay."""
     bits = found.view(np.uint32)
-    rounded = (bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & TF32_BITS
-    return np.where(np.isfinite(found.view(np.float32)), rounded, bits).view(np.uint8)
+    is_odd = bits >> np.uint32(13) & np.uint32(1)
+    rounded = bits + np.uint32(0xFFF) + is_odd
+    is_finite = np.isfinite(found.view(np.float32))
+    return np.where(is_finite, rounded & TF32_BITS, bits).view(np.uint8)
 
 
 # Copies by threads.
@@ -161,7 +163,8 @@ class Box:
         axes = zip((c, r, *further), self.places, attrs.shape, (1, *attrs.strides), strict=True)
         for within, begin, extent, stride in axes:
             at = within + begin
-            inside &= (at >= 0) & (at < extent)
+            inside &= at >= 0
+            inside &= at < extent
             source += at * stride
         return Elements(target, source, inside, np.full(r.size, self.lane))
 
