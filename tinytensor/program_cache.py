@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tinytensor.config import config
 from tinytensor.lazy import lazy_import
-from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.kernel import Kernel, Winner
 from tinytensor.ops.program import LaunchShape, Program, TensorMap
 from tinytensor.ops.text import show
 from tinytensor.runtime.cache import open_cache
@@ -28,16 +29,20 @@ class Made:
     lowered: Lowered | None
 
 
-def make_program(kernel: Kernel, target: Target, is_shown: bool) -> Made:
-    """Return a kernel's program; with `is_shown` it is lowered anew, so that all can be told."""
+def make_program(kernel: Kernel, target: Target, is_shown: bool, model: str = "") -> Made:
+    """Return a kernel's program; with `is_shown` it is lowered anew, so that all can be told.
+
+    The winner that was measured on the device of that model is taken, unless TT_TUNE=0.
+    """
     store = open_cache()
-    key = _key_of(kernel, target)
+    winner = None if config.tune == "0" else find_winner(kernel, target, model)
+    key = _hash(_text_of(kernel, target), repr(winner), _package_stamp())
     record = None if is_shown else store.get_text(key)
     known = None if record is None else _read(record)
     if known is not None:
         return Made(known, None)
     lower = lazy_import("tinytensor.codegen.lower", None, "realize").lower
-    lowered: Lowered = lower(kernel, target)
+    lowered: Lowered = lower(kernel, target, winner)
     store.put_text(key, json.dumps(asdict(lowered.program)))
     return Made(lowered.program, lowered)
 
@@ -66,13 +71,31 @@ def _read_map(fields: dict[str, Any]) -> TensorMap:  # Any: a JSON object
     return TensorMap(**{**fields, **lists})
 
 
-def _key_of(kernel: Kernel, target: Target) -> str:
-    """Return the key of all that lowering depends on: the graph, the target, this package."""
+def find_winner(kernel: Kernel, target: Target, model: str) -> Winner | None:
+    """Return the fastest candidate that was measured on a device of that model, if any was."""
+    record = open_cache().get_text(_hash(_text_of(kernel, target), model))
+    try:
+        return None if record is None else Winner(**json.loads(record))
+    except (ValueError, TypeError):
+        return None
+
+
+def keep_winner(kernel: Kernel, target: Target, model: str, winner: Winner) -> None:
+    """Store the fastest candidate, for this process and later ones."""
+    text = json.dumps(asdict(winner))
+    open_cache().put_text(_hash(_text_of(kernel, target), model), text)
+
+
+def _text_of(kernel: Kernel, target: Target) -> str:
+    """Write what a plan may know of: the kernel and the target."""
     ranges = [each.attrs.number for each in kernel.ranges]
     facts = {**asdict(target), "features": sorted(target.features)}
     parts = (show(kernel.sink), kernel.name, ranges, kernel.params, kernel.index_dtype, facts)
-    text = "\0".join([*map(repr, parts), _package_stamp()])
-    return hashlib.sha256(text.encode()).hexdigest()
+    return "\0".join(map(repr, parts))
+
+
+def _hash(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
 @cache

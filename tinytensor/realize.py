@@ -16,6 +16,7 @@ from tinytensor import report
 from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import CompileError, DeviceError, IndexOutOfRange, Site
+from tinytensor.lazy import lazy_import
 from tinytensor.ops.attrs import CheckAttrs
 from tinytensor.ops.instances import split
 from tinytensor.ops.kernel import Kernel
@@ -120,8 +121,8 @@ class Graph:
     order: list[UOp]
 
 
-# A kernel's sink, whether it is instanced, device, TT_STRESS, TT_FP32_MATMUL.
-Key = tuple[UOp, bool, str, bool, str]
+# A kernel's sink, whether it is instanced, device, TT_STRESS, TT_FP32_MATMUL, TT_TUNE.
+Key = tuple[UOp, bool, str, bool, str, str]
 Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
 
 # Memory of BUFFER leaves, the lines that made them, memory that several leaves have, and the leaf
@@ -133,7 +134,7 @@ _COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDic
 _COMPILED: OrderedDict[Key, Compiled] = OrderedDict()
 # By a kernel without its numbers: the sink of the first with any.
 _FIRST: weakref.WeakValueDictionary[Key, UOp] = weakref.WeakValueDictionary()
-_SCHEDULES: OrderedDict[tuple[Structure, str, Options, str], Plan] = OrderedDict()
+_SCHEDULES: OrderedDict[tuple[Structure, str, Options, str, str], Plan] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
 _LOCK = ForkSafeLock()
@@ -372,7 +373,8 @@ def _plan_for(
 ) -> Plan:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
     options = Options(config.fuse, config.verify, config.stress)
-    key = (_structure_of(order, roots, replaceable), device.name, options, config.fp32_matmul)
+    settings = (options, config.fp32_matmul, config.tune)
+    key = (_structure_of(order, roots, replaceable), device.name, *settings)
     known = _SCHEDULES.get(key)
     if known is None or report.wants_schedule():
         known = _SCHEDULES[key] = _schedule(order, roots, replaceable, device, options)
@@ -551,7 +553,8 @@ def _share_program(kernel: Kernel, device: AnyDevice) -> Numbered:
 
 
 def _key_of(kernel: Kernel, device: AnyDevice) -> Key:
-    return (kernel.sink, kernel.instanced, device.name, config.stress, config.fp32_matmul)
+    settings = (config.stress, config.fp32_matmul, config.tune)
+    return (kernel.sink, kernel.instanced, device.name, *settings)
 
 
 def _target_of(device: AnyDevice) -> Target:
@@ -570,12 +573,14 @@ def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     target = _target_of(device)
     if target.kind == "python" or not kernels:
         return [Compiled(kernel, None, kernel) for kernel in kernels]
+    if config.tune == "1":
+        lazy_import("tinytensor.tune", None, "realize").tune(kernels, device, target)
     is_shown = report.wants_schedule()
     made: list[Made] = []
 
     def lower_next() -> Iterator[Program]:
         for kernel in kernels:
-            made.append(make_program(kernel, target, is_shown))
+            made.append(make_program(kernel, target, is_shown, device.model))
             yield made[-1].program
 
     works = device.compile(lower_next())

@@ -10,10 +10,10 @@ LEVELS = (
     ("errors", "config", "lazy", "dtype", "target", "progress"),
     ("ops",),
     ("schedule", "codegen", "runtime"),
-    ("realize", "report", "program_cache", "variable"),
+    ("realize", "report", "program_cache", "tune", "variable"),
     ("tensor", "grad"),
     ("functions", "jit", "nn", "linalg", "special", "array_api", "distributed", "interop", "optim"),
-    ("explain", "profile", "tune", "selfcheck"),
+    ("explain", "profile", "selfcheck"),
     ("__init__", "__main__"),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}

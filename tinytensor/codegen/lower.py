@@ -16,7 +16,7 @@ from tinytensor.codegen.legalize_tiles import legalize_tiles
 from tinytensor.codegen.plan import choose
 from tinytensor.codegen.simplify_linear import simplify_linear
 from tinytensor.config import config
-from tinytensor.ops.kernel import Decision, Kernel
+from tinytensor.ops.kernel import Decision, Kernel, Winner
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.program import Program
 from tinytensor.ops.verify import verify_indexed, verify_linear
@@ -68,12 +68,12 @@ DIALECTS = {
 }
 
 
-def lower(kernel: Kernel, target: Target) -> Lowered:
+def lower(kernel: Kernel, target: Target, winner: Winner | None = None) -> Lowered:
     """Make a kernel's program: plan, legalize, emit. TT_VERIFY checks each form on the way."""
     clock = _Clock()
     if config.verify:
         verify_indexed(kernel)
-    choice = clock.run("plan", lambda: choose(kernel, target))
+    choice = clock.run("plan", lambda: choose(kernel, target, winner))
     planned = tuple([replace(each, scalars=kernel.scalars) for each in choice.linears])
     dialect = DIALECTS[target.kind]
     legal = tuple([_run_passes(dialect.passes, each, target, clock) for each in planned])

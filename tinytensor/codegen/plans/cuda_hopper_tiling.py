@@ -19,6 +19,7 @@ GROUP_ROWS = 64  # of one instruction's accumulator
 MBARRIER_BYTES = 512
 MOST_TRAY_COLUMNS = 64
 PART_COLUMNS, PART_BYTES = 32, 8192  # of a tray of partial sums, float32
+GROUPS = (4, 8, 16)  # of rows of tiles
 PARTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 LEAST_STEPS = 8  # of a part
 # Per multiprocessor and clock, on H200.
@@ -239,3 +240,14 @@ def rank_tilings(need: Need, target: Target) -> list[Candidate]:
         return []
     limit = CLOSE * min([each.clocks for each in fitting])
     return sorted(fitting, key=lambda each: max(each.clocks, limit))
+
+
+def variants(candidate: Candidate, need: Need, target: Target) -> list[Candidate]:
+    """Return a candidate with other rows of tiles walked together, or with fewer stages."""
+    tiling = candidate.tiling
+    groups = [each for each in GROUPS if each != tiling.group]
+    others = [replace(tiling, name=f"{tiling.name} by {each}", group=each) for each in groups]
+    for stages in {candidate.stages - 1, candidate.stages // 2} - {0, 1}:
+        others.append(replace(tiling, name=f"{tiling.name} of {stages}", stages=stages))
+    found = [estimate(each, need, target, candidate.parts) for each in others]
+    return [each for each in found if each is not None]
