@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import statistics
 import time
@@ -34,7 +35,7 @@ LEAST_ROUNDS, MOST_ROUNDS = 3, 25
 LEAST_GAIN = 1.02  # over the best by estimate, else that one stays: less may be chance
 MOST_TOLD = 4
 HOPELESS = 0.7  # of its speed in the first round: no more rounds
-BATCH_US = 300  # of calls between two events
+BATCH_US = 1000  # of calls between two events
 MOST_CALLS = 256
 COLD = 3  # times what the caches hold lies between two calls on the same memory
 MOST_SETS = 64
@@ -43,7 +44,6 @@ PERIOD = 999_983  # of inputs: a prime, so that no row repeats the one before
 EXACT = {dtypes.float16: 2**11, dtypes.bfloat16: 2**8, dtypes.float32: 2**24}
 
 Array = npt.NDArray[Any]
-Outputs = tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def tune(kernels: Sequence[Kernel], device: AnyDevice, target: Target) -> None:
     with Progress("tuned") as progress:
         for kernel in list(progress.count(left)):
             plan = take(kernel, target).plan
-            found = measure(kernel, device, target, MOST_CANDIDATES)
+            found = measure(kernel, device, target)
             if found:
                 best = max(found, key=lambda each: each.speed)
                 chosen = best if best.speed >= LEAST_GAIN else found[0]
@@ -84,7 +84,13 @@ def describe(found: Sequence[Measured], chosen: Measured, model: str) -> str:
     return f"{chosen.time_us:.4g} us on {model}, {won}; {'; '.join(told)}."
 
 
-def measure(kernel: Kernel, device: AnyDevice, target: Target, most: int) -> list[Measured]:
+def measure(
+    kernel: Kernel,
+    device: AnyDevice,
+    target: Target,
+    most: int = MOST_CANDIDATES,
+    seconds: float = MOST_SECONDS,
+) -> list[Measured]:
     """Time the best candidates in turns, on cold memory; the best by estimate comes first.
 
     None where there is but one, where sums are not exact, or where the memory does not suffice.
@@ -100,12 +106,15 @@ def measure(kernel: Kernel, device: AnyDevice, target: Target, most: int) -> lis
     ready = {name: work for name, work in zip(names, works, strict=True) if work is not None}
     try:
         device.reserve_workspace(list(ready.values()))
-        sets = _make_sets(kernel, device, target)
-        first = next(iter(ready.values()))
-        want = _outputs(first, kernel, sets[0], device)
-        wrong = [n for n, work in ready.items() if _outputs(work, kernel, sets[0], device) != want]
-        right = {name: work for name, work in ready.items() if name not in wrong}
-        return _take_turns(right, sets, device) + [Measured(name, 0.0, 0.0) for name in wrong]
+        inputs = _inputs(kernel)
+        sets = _make_sets(kernel, inputs, device, target)
+        digests = {
+            name: _digest(work, kernel, inputs, sets[0], device) for name, work in ready.items()
+        }
+        want = next(iter(digests.values()))
+        right = {name: work for name, work in ready.items() if digests[name] == want}
+        found = _take_turns(right, sets, device, seconds)
+        return found + [Measured(name, 0.0, 0.0) for name in ready if name not in right]
     except DeviceError:
         return []
 
@@ -155,26 +164,25 @@ def _largest(node: UOp, sizes: Sequence[float]) -> float:
     return max(sizes[1:]) if node.op is Op.WHERE else math.inf
 
 
-def _make_sets(kernel: Kernel, device: AnyDevice, target: Target) -> list[list[Buffer]]:
+def _inputs(kernel: Kernel) -> dict[int, Array]:
+    """Return what the params that are read are filled with, by number."""
+    loads = [node for node in walk([kernel.sink]) if node.op is Op.LOAD]
+    read = sorted({node.operands[0].attrs.number for node in loads})
+    params = [(number, kernel.params[number]) for number in read]
+    return {number: whole_numbers(each.dtype, each.elements, number) for number, each in params}
+
+
+def _make_sets(
+    kernel: Kernel, inputs: dict[int, Array], device: AnyDevice, target: Target
+) -> list[list[Buffer]]:
     """Allocate and fill as many sets of buffers as keep each call from finding its own in cache."""
-    nbytes = sum([each.elements * each.dtype.itemsize for each in kernel.params])
-    count = min(MOST_SETS, 1 + math.ceil(COLD * target.cache_bytes / max(nbytes, 1)))
-    sets = []
-    for _ in range(count):
-        sizes = [each.elements * each.dtype.itemsize for each in kernel.params]
-        sets.append([device.allocate(each) for each in sizes])
-        _fill(kernel, sets[-1], device)
+    sizes = [each.elements * each.dtype.itemsize for each in kernel.params]
+    count = min(MOST_SETS, 1 + math.ceil(COLD * target.cache_bytes / max(sum(sizes), 1)))
+    sets = [[device.allocate(each) for each in sizes] for _ in range(count)]
+    for buffers in sets:
+        for number, array in inputs.items():
+            device.copy_in(buffers[number], array)
     return sets
-
-
-def _fill(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:
-    """Fill inputs with small whole numbers, and with NaN what is only written."""
-    read = {node.operands[0].attrs.number for node in walk([kernel.sink]) if node.op is Op.LOAD}
-    for number, (param, buffer) in enumerate(zip(kernel.params, buffers, strict=True)):
-        if number in read:
-            device.copy_in(buffer, whole_numbers(param.dtype, param.elements, number))
-        else:
-            device.poison(buffer)
 
 
 def whole_numbers(dtype: DType, elements: int, seed: int) -> Array:
@@ -188,25 +196,31 @@ def whole_numbers(dtype: DType, elements: int, seed: int) -> Array:
     return np.resize(values.astype(dtype.storage_numpy), elements)
 
 
-def _outputs(
+def _digest(
     work: Any,  # noqa: ANN401 - of the device
     kernel: Kernel,
+    inputs: dict[int, Array],
     buffers: Sequence[Buffer],
     device: AnyDevice,
-) -> Outputs:
-    """Run some work on fresh inputs, and read what it wrote."""
-    _fill(kernel, buffers, device)
+) -> str:
+    """Run some work where nothing is written yet, and digest what it wrote."""
+    written = [number for number, param in enumerate(kernel.params) if param.written]
+    for number in written:
+        if number in inputs:
+            device.copy_in(buffers[number], inputs[number])
+        else:
+            device.poison(buffers[number])
     device.run(work, buffers)
-    device.synchronize()
-    written = [each for param, each in zip(kernel.params, buffers, strict=True) if param.written]
-    found = [bytearray(each.nbytes) for each in written]
-    for buffer, host in zip(written, found, strict=True):
-        device.copy_out(buffer, host)
-    return tuple([bytes(each) for each in found])
+    digest = hashlib.sha256()
+    for number in written:
+        host = bytearray(buffers[number].nbytes)
+        device.copy_out(buffers[number], host)
+        digest.update(host)
+    return digest.hexdigest()
 
 
 def _take_turns(
-    works: dict[str, Any], sets: Sequence[Sequence[Buffer]], device: AnyDevice
+    works: dict[str, Any], sets: Sequence[Sequence[Buffer]], device: AnyDevice, seconds: float
 ) -> list[Measured]:
     """Time works round by round, each against the first one in the same round."""
     first = next(iter(works))
@@ -218,7 +232,7 @@ def _take_turns(
         for name, work in works.items()
     }
     times: dict[str, list[float]] = {name: [] for name in works}
-    deadline = time.monotonic() + MOST_SECONDS
+    deadline = time.monotonic() + seconds
     for number in range(1 + MOST_ROUNDS):
         for name, batch in batches.items():
             times[name].append(_time_us(batch, device) / calls)

@@ -98,10 +98,11 @@ def rank(facts: ProductFacts, target: Target) -> list[Candidate]:
 
 
 def candidates(facts: ProductFacts, target: Target) -> list[Candidate]:
-    """Return the tilings, best first, and then their variants."""
-    ranked = rank(facts, target)
+    """Return the best tiling, and then all others and their variants by what they cost."""
+    best, *others = rank(facts, target)
     need = need_of(facts)
-    return ranked + [other for each in ranked for other in variants(each, need, target)]
+    varied = [other for each in (best, *others) for other in variants(each, need, target)]
+    return [best, *sorted(others + varied, key=lambda each: each.clocks)]
 
 
 def need_of(facts: ProductFacts) -> Need:

@@ -150,7 +150,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
             graph = call("cuGraphInstantiate", captured, 0)
             call("cuGraphDestroy", captured)
         replay = partial(self._replay, graph)
-        weakref.finalize(replay, call, "cuGraphExecDestroy", graph)
+        weakref.finalize(replay, call, "cuGraphExecDestroy", graph).atexit = False
         return replay
 
     def _replay(self, graph: Handle) -> None:
