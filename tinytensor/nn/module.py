@@ -11,6 +11,7 @@ from tinytensor.nn.parameter import Parameter, clear_gradients, exchange
 from tinytensor.tensor.casting import target_of
 from tinytensor.tensor.grad_mode import no_grad
 from tinytensor.tensor.tensor import Tensor
+from tinytensor.tracing import ACTIVE
 
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 Target = DType | str | Tensor
@@ -67,6 +68,8 @@ class Module:
 
     def __call__(self, *args: Argument, **options: Argument) -> Argument:
         """Return what forward computes."""
+        if ACTIVE.trace is not None:
+            ACTIVE.trace.modules[self] = None
         return self.forward(*args, **options)
 
     # Attributes.

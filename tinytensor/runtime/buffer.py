@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tinytensor.errors import DeviceError
+from tinytensor.errors import DeviceError, Site
 
 if TYPE_CHECKING:
     from tinytensor.runtime.device import AnyDevice
@@ -63,12 +63,16 @@ def block_size(nbytes: int) -> int:
 class Buffer:
     """A piece of a device's memory that returns to the allocator when nobody holds the buffer.
 
+    `is_shared` when several values lie in it, so that none may be replaced; `site` is the line that
+    made the value.
     Units: `address` and `nbytes` in bytes; `address` is 64-byte aligned and never 0.
     """
 
-    __slots__ = ("__weakref__", "address", "block_bytes", "device", "nbytes")
+    __slots__ = ("__weakref__", "address", "block_bytes", "device", "is_shared", "nbytes", "site")
 
     def __init__(self, device: AnyDevice, nbytes: int, address: int, block_bytes: int) -> None:
+        self.is_shared = False
+        self.site: Site | None = None
         self.device = device
         self.nbytes = nbytes
         self.address = address

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
@@ -79,6 +79,18 @@ class CpuDevice(HostDevice[Executable]):
         if work.workspace_bytes:
             addresses.append(self.workspace(work.workspace_bytes))
         work.function(*addresses)
+
+    def launcher(self, work: Executable, sizes: Sequence[int]) -> Callable[..., object]:
+        """Return what runs an executable on the addresses of its params."""
+        function: Callable[..., object] = work.function
+        workspace_bytes = work.workspace_bytes
+        if not workspace_bytes:
+            return function
+
+        def start(*addresses: int) -> None:
+            function(*addresses, self.workspace(workspace_bytes))
+
+        return start
 
     def reserve_workspace(self, works: Sequence[Executable]) -> None:
         """Make this thread's scratch memory large enough for some executables."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -15,7 +15,7 @@ from tinytensor.config import config
 from tinytensor.errors import DeviceError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.program import Program
-from tinytensor.runtime.buffer import Buffer, CachingAllocator, MemoryUse
+from tinytensor.runtime.buffer import Buffer, BufferPart, CachingAllocator, MemoryUse
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.target import Target
 
@@ -103,6 +103,18 @@ class DeviceBase(ABC, Generic[Work]):
     @abstractmethod
     def run(self, work: Work, buffers: Sequence[Buffer]) -> None:
         """Start the work on buffers, in the order of its params."""
+
+    def launcher(self, work: Work, sizes: Sequence[int]) -> Callable[..., object]:
+        """Return what starts the work when it is called with the addresses of its params.
+
+        Units: `sizes` are the params' bytes.
+        """
+
+        def start(*addresses: int) -> None:
+            pairs = zip(addresses, sizes, strict=True)
+            self.run(work, [BufferPart(self, nbytes, address, 0) for address, nbytes in pairs])
+
+        return start
 
     def disassemble(self, work: Work) -> str:
         """Give the machine code of some work as text; a device without any says so."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
@@ -85,7 +85,13 @@ class CudaDevice(DeviceBase[CudaExecutable]):
 
     def run(self, work: CudaExecutable, buffers: Sequence[Buffer]) -> None:
         """Start an executable's launches on buffers, in the order of its params."""
-        addresses = [buffer.address for buffer in buffers]
+        self._start_here(work, [buffer.address for buffer in buffers])
+
+    def launcher(self, work: CudaExecutable, sizes: Sequence[int]) -> Callable[..., object]:
+        """Return what starts an executable's launches on the addresses of its params."""
+        return lambda *addresses: self._start_here(work, [*addresses])
+
+    def _start_here(self, work: CudaExecutable, addresses: list[int]) -> None:
         if self.context.is_current():
             self._start(work, addresses)
         else:
