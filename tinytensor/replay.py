@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,18 @@ class Plan:
     results: tuple[Result, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What starts a kernel, and where its addresses are: a place in the table and an offset.
+
+    Units: offsets in bytes. `pick` takes all addresses out of a table, which holds parts as well.
+    """
+
+    start: Callable[..., object]
+    places: tuple[tuple[int, int], ...]
+    pick: Callable[[Table], tuple[int, ...]]
+
+
 class Replay:
     """A plan made ready to run: `leaves` are the numbers of the leaves whose memory it is given.
 
@@ -82,9 +95,10 @@ class Replay:
     def __init__(self, plan: Plan, device: AnyDevice) -> None:
         self.device = device
         self.results = plan.results
-        self.arena_bytes = plan.arena_bytes
         self._launches = plan.launches
         self._works = [each.compiled.work for each in plan.launches]
+        self.take_arena = device.taker(plan.arena_bytes) if plan.arena_bytes else None
+        self.takers = [device.taker(each.nbytes) for each in plan.results]
         made = {each.number for each in plan.results}
         found = [each.holder for launch in plan.launches for each in launch.addresses]
         given = [each.replaced for each in plan.results]
@@ -101,7 +115,7 @@ class Replay:
         for place, each in enumerate(plan.results):
             self._bases[each.number] = first + place
         self._parts: dict[tuple[int, int], int] = {}
-        self._calls = [self._prepared(each) for each in plan.launches]
+        self.calls = [self._prepared(each) for each in plan.launches]
 
     def run(self, leaves: Sequence[Buffer]) -> list[Buffer]:
         """Launch all kernels; return the memory of the results.
@@ -118,8 +132,8 @@ class Replay:
         if config.debug or config.stress:
             self._show(table)
         else:
-            for start, pick in self._calls:
-                start(*pick(table))
+            for call in self.calls:
+                call.start(*call.pick(table))
         return results
 
     def names(self) -> tuple[str, ...]:
@@ -134,13 +148,11 @@ class Replay:
         try:
             device.reserve_workspace(self._works)
             purpose = "the values between"
-            if self.arena_bytes:
-                arena = device.allocate(self.arena_bytes)
-            for each, slot in zip(self.results, self._taken, strict=True):
+            arena = self.take_arena() if self.take_arena is not None else None
+            for each, take, slot in zip(self.results, self.takers, self._taken, strict=True):
                 purpose = each.name
                 # Kernels read a replaced leaf before they write the result.
-                taken = device.allocate(each.nbytes) if slot is None else leaves[slot]
-                results.append(taken)
+                results.append(take() if slot is None else leaves[slot])
         except DeviceError as error:
             results.clear()  # else the traceback keeps what was allocated
             arena = None
@@ -148,13 +160,15 @@ class Replay:
             raise DeviceError(asked) from error
         return arena
 
-    def _prepared(self, launch: Launch) -> tuple[Callable[..., object], Callable[[Table], Any]]:
+    def _prepared(self, launch: Launch) -> Call:
         slots = [self._slot_of(each) for each in launch.addresses]
         sizes = [each.nbytes for each in launch.addresses]
         start = self.device.launcher(launch.compiled.work, sizes)
+        places = [(self._bases[each.holder], each.offset) for each in launch.addresses]
+        pick: Any = itemgetter(*slots)  # Any: of one slot it would give no tuple
         if len(slots) == 1:
-            return start, lambda table: (table[slots[0]],)
-        return start, itemgetter(*slots)
+            pick = partial(_only, slots[0])
+        return Call(start, tuple(places), pick)
 
     def _slot_of(self, address: Address) -> int:
         base = self._bases[address.holder]
@@ -171,6 +185,10 @@ class Replay:
                 for each in launch.addresses
             ]
             _launch(launch.compiled, buffers, self.device)
+
+
+def _only(slot: int, table: Table) -> tuple[int, ...]:
+    return (table[slot],)
 
 
 def largest_on(device: AnyDevice) -> str:

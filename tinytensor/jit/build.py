@@ -6,12 +6,12 @@ import functools
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from operator import itemgetter
+from dataclasses import replace
 
 from tinytensor.grad import requires_gradient
 from tinytensor.jit.program import (
     Effects,
-    Find,
+    Finder,
     GradientChange,
     Origin,
     Output,
@@ -68,6 +68,7 @@ def build_program(trace: Trace, arguments: Sequence[TensorBase], returned: Nest)
         gradients=tuple(gradients),
         probes=tuple(graph.probes),
         build=builder_of(returned, places),
+        is_single=isinstance(returned, TensorBase),
     )
     return Program(
         readers=tuple(outside.readers()),
@@ -103,9 +104,9 @@ class _Outside:
 
     def __init__(self, trace: Trace, arguments: Sequence[TensorBase]) -> None:
         self._trace = trace
-        self._finders: dict[int, Find] = {}
+        self._finders: dict[int, Finder] = {}
         for place, argument in enumerate(arguments):
-            self._finders.setdefault(id(argument), itemgetter(place))
+            self._finders.setdefault(id(argument), Finder(place, None))
         self._arguments = set(self._finders)
         made = {id(each()) for each in trace.made}
         self._tensors: dict[int, TensorBase] = {}
@@ -120,16 +121,16 @@ class _Outside:
         for key, state in self._states.items():
             if state.gradient is not None:
                 find = self.find(self._tensors[key])
-                self._finders[id(state.gradient)] = functools.partial(_gradient_of, find)
+                self._finders[id(state.gradient)] = replace(find, is_gradient=True)
         self._numbers = {cell: number for number, cell in enumerate(trace.cells)}
         if MODE.is_enabled and any(requires_gradient(each.uop) for each in trace.cells.values()):
             raise Obstacle("a gradient would go on to what was computed before the call")
 
-    def find(self, tensor: TensorBase) -> Find:
+    def find(self, tensor: TensorBase) -> Finder:
         """Return what finds a tensor at each call."""
-        return self._finders.get(id(tensor)) or functools.partial(_constant, tensor)
+        return self._finders.get(id(tensor)) or Finder(None, tensor)
 
-    def find_known(self, tensor: TensorBase) -> Find | None:
+    def find_known(self, tensor: TensorBase) -> Finder | None:
         """Return what finds a tensor at each call, if it was there before."""
         return self.find(tensor) if id(tensor) in self._states else None
 
@@ -165,19 +166,10 @@ class _Outside:
         first = {each.cell: each for each in reversed(self._tensors.values())}
         for cell, state in self._trace.cells.items():
             leaf = state.leaf
-            spec = spec_of(leaf.dtype, leaf.shape, leaf.attrs.device)
+            carries_gradient = requires_gradient(state.uop)
+            spec = spec_of(leaf.dtype, leaf.shape, leaf.attrs.device, carries_gradient)
             tensor = first.get(cell)
             yield Source(self.find(state.tensor if tensor is None else tensor), spec)
-
-
-def _constant(tensor: TensorBase, arguments: Sequence[TensorBase]) -> TensorBase:
-    return tensor
-
-
-def _gradient_of(find: Find, arguments: Sequence[TensorBase]) -> TensorBase:
-    gradient = find(arguments)._grad
-    assert gradient is not None, "a guard sees to it"
-    return gradient
 
 
 class _Values:
@@ -308,7 +300,7 @@ class _Graph:
         results = {root: number for number, root in enumerate(self.roots)}
         counts = Counter(self._contents)
         for uop, content in zip(self._uops, self._contents, strict=True):
-            spec = spec_of(uop.dtype, uop.shape, self.device)
+            spec = spec_of(uop.dtype, uop.shape, self.device, False)
             is_leaf = content.op is Op.BUFFER
             result = None if is_leaf else results[content]
             slot = numbers[content] if is_leaf else None

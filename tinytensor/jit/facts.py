@@ -12,7 +12,7 @@ from typing import Any
 from tinytensor.config import config
 from tinytensor.errors import PACKAGE
 from tinytensor.jit.structure import Fact, Flat, fact_of, names_in
-from tinytensor.nn.module import REGISTRIES, Module
+from tinytensor.nn.module import CHANGES, REGISTRIES, Module
 from tinytensor.ops.op import Op
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.grad_mode import MODE
@@ -159,14 +159,34 @@ def _global_names(code: CodeType) -> Iterator[str]:
 
 def watch_modules(trace: Trace, objects: list[object]) -> None:
     """Watch the attributes of each module that ran, or that is an argument, and of all inside."""
-    for module in [*trace.modules, *[each for each in objects if isinstance(each, Module)]]:
-        for each in module.modules():
-            trace.watch(each, f"an attribute of {type(each).__name__}", _module_reader(each))
+    used = [*trace.modules, *[each for each in objects if isinstance(each, Module)]]
+    modules = list(dict.fromkeys([inner for each in used for inner in each.modules()]))
+    if modules:
+        trace.watch(Module, "an attribute of a module", _ModuleWatch(modules).is_unchanged)
 
 
-def _module_reader(module: Module) -> Callable[[], Fact]:
-    return lambda: [
-        (name, fact_of(value))
-        for held in (vars(module), *[vars(module)[each] for each in REGISTRIES])
-        for name, value in held.items()
-    ]
+class _ModuleWatch:
+    """Knows the attributes of modules, and looks at them again only where any module changed."""
+
+    def __init__(self, modules: list[Module]) -> None:
+        self._modules = modules
+        self._known = self._facts()
+        self._looked_at = CHANGES.count
+
+    def is_unchanged(self) -> bool:
+        """Tell whether all attributes are as they were."""
+        count = CHANGES.count
+        if count == self._looked_at:
+            return True
+        if self._facts() != self._known:
+            return False
+        self._looked_at = count
+        return True
+
+    def _facts(self) -> list[Fact]:
+        return [
+            (name, fact_of(value))
+            for module in self._modules
+            for held in (vars(module), *[vars(module)[each] for each in REGISTRIES])
+            for name, value in held.items()
+        ]

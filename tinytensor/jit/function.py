@@ -11,13 +11,16 @@ from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from tinytensor import report
-from tinytensor.config import config
+from tinytensor.config import Config, config
+from tinytensor.errors import DeviceError
 from tinytensor.jit.build import Obstacle, build_program
 from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_outside
-from tinytensor.jit.program import Program
+from tinytensor.jit.program import MISS, Program
+from tinytensor.jit.quick import Quick, Tally, write_quick
 from tinytensor.jit.structure import PLAIN, Fact, Flat, flatten
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.tensor.base import TensorBase
+from tinytensor.tensor.grad_mode import MODE
 from tinytensor.tracing import ACTIVE, Trace, tracing
 
 P = ParamSpec("P")
@@ -45,14 +48,15 @@ class Entry:
     program: Program
     key: Key
     names: list[str]
-    calls: int = 0
+    tally: Tally
+    quick: Quick | None = None
 
     def record(self) -> ProgramRecord:
         """Tell users of it."""
         pairs = zip(self.names, self.key, strict=True)
         guards = [f"{name} is {_told(fact)}" for name, fact in pairs]
         guards += [f"{each.name} has not changed" for each in self.program.watches]
-        return ProgramRecord(tuple(guards), self.program.in_place.replay.names(), self.calls)
+        return ProgramRecord(tuple(guards), self.program.in_place.replay.names(), self.tally.calls)
 
 
 class Jitted(Generic[P, R]):
@@ -65,6 +69,7 @@ class Jitted(Generic[P, R]):
         functools.update_wrapper(self, function, updated=())
         self.function = function
         self.remarks: deque[str] = deque(maxlen=MOST_REMARKS)
+        self._quick: list[Quick] = []
         self._entries: OrderedDict[Key, list[Entry]] = OrderedDict()
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:  # noqa: ANN401 - a method
@@ -72,6 +77,16 @@ class Jitted(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what the function returns, and do to tensors what it does."""
+        if not kwargs:
+            for quick in self._quick:
+                if quick.arguments != len(args):
+                    continue
+                try:
+                    found = quick.call(*args)
+                except DeviceError:  # the longer way says what there is too little for
+                    continue
+                if found is not MISS:
+                    return found  # type: ignore[no-any-return]  # it is what the function gives
         if ACTIVE.trace is not None or report.wants_schedule():
             return self.function(*args, **kwargs)
         flat = Flat()
@@ -84,7 +99,8 @@ class Jitted(Generic[P, R]):
             cells = program.cells(flat.tensors)
             complaint = program.complaint(flat.tensors, cells)
             if not complaint:
-                entry.calls += 1
+                entry.tally.calls += 1
+                self._arm(entry)
                 result: R = program.run(flat.tensors, cells)
                 return result
         return self._trace(flat, key, complaint, args, kwargs)
@@ -115,9 +131,20 @@ class Jitted(Generic[P, R]):
                 finish(trace)
                 return returned
             trace.restore()
-            self._keep(Entry(program, key, names))
+            entry = Entry(program, key, names, Tally())
+            if not flat.objects and all(each._view is None for each in flat.tensors):
+                kinds = [type(each) for each in flat.tensors]
+                entry.quick = write_quick(program, kinds, MODE.is_enabled, entry.tally)
+            self._keep(entry)
             result: R = program.run_first(flat.tensors)
             return result
+
+    def _arm(self, entry: Entry) -> None:
+        """Try a program first from now on, until a setting changes."""
+        entry.tally.changes = Config.changes
+        if entry.quick is not None and not (config.debug or config.stress):
+            others = [each for each in self._quick if each is not entry.quick]
+            self._quick = [entry.quick, *others]
 
     def _keep(self, entry: Entry) -> None:
         """Keep a program; the oldest one goes where there are too many."""
@@ -125,7 +152,8 @@ class Jitted(Generic[P, R]):
         self._entries.move_to_end(entry.key)
         if sum(len(each) for each in self._entries.values()) > MOST_PROGRAMS:
             oldest = next(iter(self._entries))
-            self._entries[oldest].pop(0)
+            gone = self._entries[oldest].pop(0)
+            self._quick = [each for each in self._quick if each is not gone.quick]
             if not self._entries[oldest]:
                 del self._entries[oldest]
             self._remark(f"the oldest of {MOST_PROGRAMS} programs goes")

@@ -11,6 +11,7 @@ from enum import Enum, auto
 import numpy as np
 
 from tinytensor.errors import Site
+from tinytensor.grad import requires_gradient
 from tinytensor.jit.structure import Builder, Nest
 from tinytensor.ops.uop import UOp, buffer
 from tinytensor.realize import Probe, expect, storage_of
@@ -22,8 +23,31 @@ from tinytensor.tensor.view import View
 from tinytensor.tracing import Feed, Watch
 
 Arguments = Sequence[TensorBase]
-Find = Callable[[Arguments], TensorBase]  # a tensor that a program reads, at each call
 spec_of = functools.lru_cache(maxsize=4096)(Spec)
+
+
+class Miss:
+    """What stands for a result where the guards of a program do not hold."""
+
+
+MISS = Miss()
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """How a tensor is found at each call: as an argument, as it is, or as the gradient of that."""
+
+    place: int | None
+    tensor: TensorBase | None
+    is_gradient: bool = False
+
+    def __call__(self, arguments: Arguments) -> TensorBase:
+        """Return the tensor."""
+        found = self.tensor if self.place is None else arguments[self.place]
+        if self.is_gradient and found is not None:
+            found = found._grad
+        assert found is not None, "a guard sees to it that there is one"
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +57,7 @@ class Reader:
     What it must be like when it is no argument: those are looked up by what they are like.
     """
 
-    find: Find
+    find: Finder
     source: int
     view: View | None
     has_gradient: bool
@@ -44,7 +68,7 @@ class Reader:
 class Source:
     """A cell that a program reads or writes: how it is found at each call, and what it holds."""
 
-    find: Find
+    find: Finder
     spec: Spec
 
 
@@ -94,7 +118,7 @@ class Output:
     The cell is that of a source, or a fresh one with a value; both by number.
     """
 
-    known: Find | None
+    known: Finder | None
     source: int | None
     value: int
     view: View | None
@@ -107,7 +131,7 @@ class Output:
 class GradientChange:
     """A gradient that a call leaves behind: the number of an output, or None."""
 
-    owner: Find
+    owner: Finder
     output: int | None
 
 
@@ -128,6 +152,7 @@ class Effects:
     gradients: tuple[GradientChange, ...]
     probes: tuple[Probe, ...]
     build: Builder
+    is_single: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,7 +267,8 @@ def filled(tensor: TensorBase) -> Cell:
         leaf = cell.leaf
         assert leaf is not None, "settling computes the value"
         cell.memory = storage_of(leaf)
-        cell.spec = spec_of(leaf.dtype, leaf.shape, leaf.attrs.device)
+        carries_gradient = requires_gradient(cell.uop)
+        cell.spec = spec_of(leaf.dtype, leaf.shape, leaf.attrs.device, carries_gradient)
     return cell
 
 

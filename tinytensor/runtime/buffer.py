@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -132,6 +133,23 @@ class CachingAllocator:
         if self.allocated_bytes > self.peak_bytes:
             self.peak_bytes = self.allocated_bytes
         return Buffer(self.device, nbytes, address, block_bytes)
+
+    def taker(self, nbytes: int) -> Callable[[], Buffer]:
+        """Return what allocates `nbytes` again and again: what follows from the size is known."""
+        device, block_bytes = self.device, block_size(nbytes)
+        blocks = self.free_blocks.setdefault(block_bytes, [])
+
+        def take() -> Buffer:
+            try:
+                address = blocks.pop()
+            except IndexError:
+                return self.allocate(nbytes)
+            self.allocated_bytes = allocated_bytes = self.allocated_bytes + block_bytes
+            if allocated_bytes > self.peak_bytes:
+                self.peak_bytes = allocated_bytes
+            return Buffer(device, nbytes, address, block_bytes)
+
+        return take
 
     def release_cached(self) -> None:
         """Give every unused block that the source can take back to the system."""

@@ -87,8 +87,14 @@ class CpuDevice(HostDevice[Executable]):
         if not workspace_bytes:
             return function
 
+        held = self._workspace
+
         def start(*addresses: int) -> None:
-            function(*addresses, self.workspace(workspace_bytes))
+            buffer = held.buffer
+            if buffer is None or buffer.nbytes < workspace_bytes:
+                function(*addresses, self.workspace(workspace_bytes))
+            else:
+                function(*addresses, buffer.address)
 
         return start
 

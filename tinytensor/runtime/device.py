@@ -56,6 +56,12 @@ class DeviceBase(ABC, Generic[Work]):
             self.poison(buffer)
         return buffer
 
+    def taker(self, nbytes: int) -> Callable[[], Buffer]:
+        """Return what gets a buffer of `nbytes` each time, as `allocate` does."""
+        if config.stress:
+            return lambda: self.allocate(nbytes)
+        return self.allocator.taker(nbytes)
+
     def poison(self, buffer: Buffer) -> None:
         """Fill a buffer so that every float in it is NaN."""
         if buffer.nbytes:

@@ -53,6 +53,7 @@ class Spec:
     dtype: DType
     shape: Shape
     device: str
+    requires_grad: bool
 
 
 class Cell:
