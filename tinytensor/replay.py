@@ -15,7 +15,7 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, living_nodes, walk
 from tinytensor.runtime.buffer import Buffer, BufferPart
-from tinytensor.runtime.device import AnyDevice
+from tinytensor.runtime.device import AnyDevice, Launcher
 
 if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
@@ -81,7 +81,7 @@ class Call:
     Units: offsets in bytes. `pick` takes all addresses out of a table, which holds parts as well.
     """
 
-    start: Callable[..., object]
+    launcher: Launcher
     places: tuple[tuple[int, int], ...]
     pick: Callable[[Table], tuple[int, ...]]
 
@@ -133,7 +133,11 @@ class Replay:
             self._show(table)
         else:
             for call in self.calls:
-                call.start(*call.pick(table))
+                start, workspace = call.launcher.start, call.launcher.workspace
+                if workspace is None:
+                    start(*call.pick(table))
+                else:
+                    start(*call.pick(table), workspace())
         return results
 
     def names(self) -> tuple[str, ...]:
@@ -163,12 +167,12 @@ class Replay:
     def _prepared(self, launch: Launch) -> Call:
         slots = [self._slot_of(each) for each in launch.addresses]
         sizes = [each.nbytes for each in launch.addresses]
-        start = self.device.launcher(launch.compiled.work, sizes)
+        launcher = self.device.launcher(launch.compiled.work, sizes)
         places = [(self._bases[each.holder], each.offset) for each in launch.addresses]
         pick: Any = itemgetter(*slots)  # Any: of one slot it would give no tuple
         if len(slots) == 1:
             pick = partial(_only, slots[0])
-        return Call(start, tuple(places), pick)
+        return Call(launcher, tuple(places), pick)
 
     def _slot_of(self, address: Address) -> int:
         base = self._bases[address.holder]

@@ -15,7 +15,7 @@ from tinytensor.config import Config, config
 from tinytensor.errors import DeviceError
 from tinytensor.jit.build import Obstacle, build_program
 from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_outside
-from tinytensor.jit.program import MISS, Program
+from tinytensor.jit.program import MISS, Miss, Program
 from tinytensor.jit.quick import Quick, Tally, write_quick
 from tinytensor.jit.structure import PLAIN, Fact, Flat, flatten
 from tinytensor.runtime.lock import ForkSafeLock
@@ -69,7 +69,8 @@ class Jitted(Generic[P, R]):
         functools.update_wrapper(self, function, updated=())
         self.function = function
         self.remarks: deque[str] = deque(maxlen=MOST_REMARKS)
-        self._quick: list[Quick] = []
+        self._latest: Quick = _miss
+        self._others: list[Quick] = []
         self._entries: OrderedDict[Key, list[Entry]] = OrderedDict()
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:  # noqa: ANN401 - a method
@@ -78,15 +79,14 @@ class Jitted(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what the function returns, and do to tensors what it does."""
         if not kwargs:
-            for quick in self._quick:
-                if quick.arguments != len(args):
-                    continue
-                try:
-                    found = quick.call(*args)
-                except DeviceError:  # the longer way says what there is too little for
-                    continue
-                if found is not MISS:
-                    return found  # type: ignore[no-any-return]  # it is what the function gives
+            try:
+                found = self._latest(*args)
+                if found is MISS:
+                    found = self._try_others(args)
+            except DeviceError:  # the longer way says what there is too little memory for
+                found = MISS
+            if found is not MISS:
+                return found  # type: ignore[no-any-return]  # it is what the function gives
         if ACTIVE.trace is not None or report.wants_schedule():
             return self.function(*args, **kwargs)
         flat = Flat()
@@ -143,8 +143,16 @@ class Jitted(Generic[P, R]):
         """Try a program first from now on, until a setting changes."""
         entry.tally.changes = Config.changes
         if entry.quick is not None and not (config.debug or config.stress):
-            others = [each for each in self._quick if each is not entry.quick]
-            self._quick = [entry.quick, *others]
+            known = (self._latest, *self._others)
+            others = [each for each in known if each not in (entry.quick, _miss)]
+            self._latest, self._others = entry.quick, others
+
+    def _try_others(self, args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - what the function gives
+        for quick in self._others:
+            found = quick(*args)
+            if found is not MISS:
+                return found
+        return MISS
 
     def _keep(self, entry: Entry) -> None:
         """Keep a program; the oldest one goes where there are too many."""
@@ -153,7 +161,9 @@ class Jitted(Generic[P, R]):
         if sum(len(each) for each in self._entries.values()) > MOST_PROGRAMS:
             oldest = next(iter(self._entries))
             gone = self._entries[oldest].pop(0)
-            self._quick = [each for each in self._quick if each is not gone.quick]
+            self._others = [each for each in self._others if each is not gone.quick]
+            if self._latest is gone.quick:
+                self._latest = _miss
             if not self._entries[oldest]:
                 del self._entries[oldest]
             self._remark(f"the oldest of {MOST_PROGRAMS} programs goes")
@@ -185,6 +195,10 @@ class Jitted(Generic[P, R]):
         self.remarks.append(sentence)
         if config.debug:
             print(f"tinytensor: {sentence}", file=sys.stderr)
+
+
+def _miss(*args: object) -> Miss:
+    return MISS
 
 
 def _told(fact: Fact) -> str:

@@ -17,13 +17,7 @@ from tinytensor.tensor.base import NO_PARTS, FilledCell, TensorBase
 from tinytensor.tensor.grad_mode import MODE
 from tinytensor.tracing import ACTIVE
 
-
-@dataclass(frozen=True, slots=True)
-class Quick:
-    """A function that makes a call of so many arguments, or gives MISS."""
-
-    arguments: int
-    call: Callable[..., Any]  # Any: what the user's function returns
+Quick = Callable[..., Any]  # Any: what the user's function returns, or MISS
 
 
 def write_quick(
@@ -44,11 +38,12 @@ def write_quick(
     writer.write_guards(kinds)
     writer.write_launches()
     writer.write_results()
-    arguments = ", ".join([f"a{place}" for place in range(len(kinds))])
-    text = "\n    ".join([f"def quick({arguments}):", *writer.lines])
+    parameters = [f"a{place}=None" for place in range(len(kinds))]
+    text = "\n    ".join([f"def quick({', '.join([*parameters, '*more'])}):", *writer.lines])
     space = dict(writer.names)
     exec(compile(text, "<quick call of a program>", "exec"), space)
-    return Quick(len(kinds), space["quick"])
+    quick: Quick = space["quick"]
+    return quick
 
 
 @dataclass(slots=True)
@@ -85,6 +80,7 @@ class _Writer:
         for place, kind in enumerate(kinds):
             name = self._name("kind", place, kind)
             self._refuse(f"type(a{place}) is not {name} or a{place}._view is not None")
+        self._refuse("more")
         for number, source in enumerate(self.program.sources):
             spec = self._name("spec", number, source.spec)
             self.lines.append(f"c{number} = {self._tensor(source.find)}.cell")
@@ -116,10 +112,12 @@ class _Writer:
             self.lines.append("arena = take_arena()")
         addresses.append("arena.address")
         for number, call in enumerate(run.replay.calls):
-            start = self._name("start", number, call.start)
+            start = self._name("start", number, call.launcher.start)
             given = [
                 addresses[base] + (f" + {offset}" if offset else "") for base, offset in call.places
             ]
+            if call.launcher.workspace is not None:
+                given.append(f"{self._name('workspace', number, call.launcher.workspace)}()")
             self.lines.append(f"{start}({', '.join(given)})")
 
     def write_results(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
@@ -13,6 +13,7 @@ from tinytensor.ops.program import Program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.c_compiler import FLAGS, CCompiler, find_compiler
 from tinytensor.runtime.cache import DiskCache, open_cache
+from tinytensor.runtime.device import Launcher
 from tinytensor.runtime.host import HostDevice
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.runtime.probe import probe_target, read_processor
@@ -80,23 +81,17 @@ class CpuDevice(HostDevice[Executable]):
             addresses.append(self.workspace(work.workspace_bytes))
         work.function(*addresses)
 
-    def launcher(self, work: Executable, sizes: Sequence[int]) -> Callable[..., object]:
+    def launcher(self, work: Executable, sizes: Sequence[int]) -> Launcher:
         """Return what runs an executable on the addresses of its params."""
-        function: Callable[..., object] = work.function
-        workspace_bytes = work.workspace_bytes
-        if not workspace_bytes:
-            return function
+        held, workspace_bytes = self._workspace, work.workspace_bytes
 
-        held = self._workspace
-
-        def start(*addresses: int) -> None:
+        def workspace() -> int:
             buffer = held.buffer
             if buffer is None or buffer.nbytes < workspace_bytes:
-                function(*addresses, self.workspace(workspace_bytes))
-            else:
-                function(*addresses, buffer.address)
+                return self.workspace(workspace_bytes)
+            return buffer.address
 
-        return start
+        return Launcher(work.function, workspace if workspace_bytes else None)
 
     def reserve_workspace(self, works: Sequence[Executable]) -> None:
         """Make this thread's scratch memory large enough for some executables."""

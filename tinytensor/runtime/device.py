@@ -34,6 +34,17 @@ class Event:
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """What starts some work when it is called with the addresses of its params.
+
+    If there is a `workspace`, the address that it returns comes last.
+    """
+
+    start: Callable[..., object]
+    workspace: Callable[[], int] | None
+
+
 class DeviceBase(ABC, Generic[Work]):
     """A place that holds buffers and runs work: an executable, or a kernel where none is needed."""
 
@@ -110,17 +121,14 @@ class DeviceBase(ABC, Generic[Work]):
     def run(self, work: Work, buffers: Sequence[Buffer]) -> None:
         """Start the work on buffers, in the order of its params."""
 
-    def launcher(self, work: Work, sizes: Sequence[int]) -> Callable[..., object]:
-        """Return what starts the work when it is called with the addresses of its params.
-
-        Units: `sizes` are the params' bytes.
-        """
+    def launcher(self, work: Work, sizes: Sequence[int]) -> Launcher:
+        """Return what starts the work on addresses. Units: `sizes` are the params' bytes."""
 
         def start(*addresses: int) -> None:
             pairs = zip(addresses, sizes, strict=True)
             self.run(work, [BufferPart(self, nbytes, address, 0) for address, nbytes in pairs])
 
-        return start
+        return Launcher(start, None)
 
     def disassemble(self, work: Work) -> str:
         """Give the machine code of some work as text; a device without any says so."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
@@ -25,7 +25,7 @@ from tinytensor.runtime.cuda.driver import (
 from tinytensor.runtime.cuda.launch import Binary, CudaExecutable
 from tinytensor.runtime.cuda.memory import CudaMemory
 from tinytensor.runtime.cuda.nvrtc import FLAGS, TOOLKIT, compile_cubin, find_library, identity
-from tinytensor.runtime.device import DeviceBase, Event, HostBytes
+from tinytensor.runtime.device import DeviceBase, Event, HostBytes, Launcher
 from tinytensor.target import cuda_target
 
 US_PER_MS = 1000
@@ -87,9 +87,9 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         """Start an executable's launches on buffers, in the order of its params."""
         self._start_here(work, [buffer.address for buffer in buffers])
 
-    def launcher(self, work: CudaExecutable, sizes: Sequence[int]) -> Callable[..., object]:
+    def launcher(self, work: CudaExecutable, sizes: Sequence[int]) -> Launcher:
         """Return what starts an executable's launches on the addresses of its params."""
-        return lambda *addresses: self._start_here(work, [*addresses])
+        return Launcher(lambda *addresses: self._start_here(work, [*addresses]), None)
 
     def _start_here(self, work: CudaExecutable, addresses: list[int]) -> None:
         if self.context.is_current():
