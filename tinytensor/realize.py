@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,8 +73,6 @@ class Graph:
 
 Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
 
-# The leaf that holds an expression's value while somebody keeps it.
-_COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
 _COMPILED: OrderedDict[tuple[UOp, str, bool], Compiled] = OrderedDict()
 _SCHEDULES: OrderedDict[tuple[Structure, str, Options], Replay] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
@@ -149,7 +148,7 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
         leaves: dict[tuple[str, UOp], UOp] = {}
         for device in dict.fromkeys(root.device for root in roots):
             wanted = {
-                node: root if root.replaces in unread else replace(root, replaces=None)
+                node: _keeping(root, unread)
                 for node, root in zip(graph.roots, roots, strict=True)
                 if root.device == device
             }
@@ -160,8 +159,15 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
         for root, leaf in zip(roots, shaped, strict=True):
             # A constant is cheaper than its memory, and the fill of a PAD must stay one.
             if root.uop.op is not Op.CONST and contents_of(root.uop) is not leaf:
-                _COMPUTED[root.uop] = weakref.ref(leaf)
+                root.uop.computed = weakref.ref(leaf)
         return shaped
+
+
+def _keeping(root: Root, unread: Container[UOp]) -> Root:
+    """Return a root that replaces a leaf only if nobody can read it."""
+    if root.replaces is None or root.replaces in unread:
+        return root
+    return replace(root, replaces=None)
 
 
 def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> list[UOp]:
@@ -172,7 +178,7 @@ def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> l
     graph = _resolve_copies([contents_of(each) for each in (*earlier, *later)])
     inside = set(walk(graph.roots[: len(earlier)]))
     roots = [each for each in dict.fromkeys(graph.roots) if each.op is not Op.BUFFER]
-    options = Options(config.fuse, config.verify, config.stress)
+    options = _options()
     kept: dict[UOp, None] = {}
     for call in schedule(roots, _target_of(Device[device]), options):
         if not inside.issuperset(written_by(call)):
@@ -204,7 +210,7 @@ def alias_of(leaf: UOp, shape: tuple[int, ...]) -> UOp:
 def _resolve_copies(roots: Sequence[UOp]) -> Graph:
     """Replace what is already computed, and each COPY, by the leaf that holds its value."""
     nodes = walk(roots)
-    known = _computed_among(nodes) if _COMPUTED else {}
+    known = _computed_among(nodes)
     if known:
         nodes = walk(roots, stop=set(known))
     copies = [each for each in nodes if each.op is Op.COPY and each not in known]
@@ -223,8 +229,7 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
 
 def _computed_among(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
     """Return the leaves of those nodes whose value somebody still keeps."""
-    found = [(node, _COMPUTED.get(node)) for node in nodes]
-    leaves = [(node, made()) for node, made in found if made is not None]
+    leaves = [(node, node.computed()) for node in nodes if node.computed is not None]
     return {node: leaf for node, leaf in leaves if leaf is not None}
 
 
@@ -335,11 +340,18 @@ def expect(probes: Sequence[Probe]) -> None:
         _UNREAD.extend(probes)
 
 
+def _options() -> Options:
+    return _options_of(config.fuse, config.verify, config.stress)
+
+
+_options_of = functools.cache(Options)
+
+
 def _replay_for(
     order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: AnyDevice
 ) -> Replay:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
-    options = Options(config.fuse, config.verify, config.stress)
+    options = _options()
     key = (_structure_of(order, roots, replaceable), device.name, options)
     known = _SCHEDULES.get(key)
     if known is None or report.wants_schedule():
@@ -347,7 +359,8 @@ def _replay_for(
         known = _SCHEDULES[key] = Replay(plan, device)
         if len(_SCHEDULES) > MOST_SCHEDULES:
             _SCHEDULES.popitem(last=False)
-    _SCHEDULES.move_to_end(key)
+    elif len(_SCHEDULES) > MOST_SCHEDULES // 2:  # else none of them goes soon
+        _SCHEDULES.move_to_end(key)
     return known
 
 
@@ -358,18 +371,18 @@ def _structure_of(
 
     Nor does it matter to a schedule where gradients end.
     """
-    numbers = {node: number for number, node in enumerate(order)}
-    described = [
-        (node.dtype, node.attrs.shape)
-        if node.op is Op.BUFFER
-        else (
-            *(node.op, node.dtype, None if node.op is Op.DETACH else node.attrs),
-            *[numbers[each] for each in node.operands],
-        )
-        for node in order
-    ]
+    numbers = dict(zip(order, range(len(order)), strict=True))
+    number_of = numbers.__getitem__
+    described: list[object] = []
+    for node in order:
+        op = node.op
+        if op is Op.BUFFER:
+            described += (node.dtype, node.shape)
+        else:
+            content = None if op is Op.DETACH else node.content
+            described += (op, node.dtype, content, *map(number_of, node.operands))
     pairs = [(numbers[root], numbers.get(leaf)) for root, leaf in replaceable.items()]
-    return (*described, *[numbers[root] for root in roots], *pairs)
+    return (*described, None, *[numbers[root] for root in roots], *pairs)
 
 
 def _schedule(

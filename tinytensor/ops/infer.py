@@ -23,6 +23,7 @@ Shape = tuple[int, ...]
 INTEGER_ONLY = frozenset((*BITWISE, Op.FLOORDIV, Op.TRUNCDIV, Op.TRUNCMOD))
 BUFFERS = (Op.PARAM, Op.WORKSPACE, Op.SHARED, Op.TILE)
 FLOAT_ONLY = frozenset((*UNARY, *MACHINE, Op.DIV)) - {Op.NEG, Op.TRUNCDIV, Op.TRUNCMOD}
+ANY_NUMBER = frozenset(BINARY) - INTEGER_ONLY - FLOAT_ONLY - frozenset(APPROXIMATE)
 
 
 def _scalar(node: UOp) -> Shape:
@@ -45,16 +46,22 @@ def _iota(node: UOp) -> Shape:
 
 
 def _elementwise(node: UOp) -> Shape:
-    first = node.operands[0]
+    shape, lanes = node.operands[0].shape, node.dtype.lanes
     check(len(node.operands) == len(node.op.operands), node, "has another number of operands")
-    check(all([each.shape == first.shape for each in node.operands]), node, "shapes differ")
-    check(all([each.dtype.lanes == node.dtype.lanes for each in node.operands]), node, "lanes")
-    return first.shape
+    for each in node.operands:  # a loop, because most nodes pass here and a comprehension is a call
+        if each.shape != shape or each.dtype.lanes != lanes:
+            check(each.shape == shape, node, "shapes differ")
+            check(each.dtype.lanes == lanes, node, "lanes")
+    return shape
 
 
 def _arithmetic(node: UOp) -> Shape:
     shape = _elementwise(node)
-    check(all([each.dtype is node.dtype for each in node.operands]), node, "dtypes differ")
+    for each in node.operands:
+        if each.dtype is not node.dtype:
+            check(False, node, "dtypes differ")
+    if node.op in ANY_NUMBER:
+        return shape
     scalar = node.dtype.scalar
     if node.op in INTEGER_ONLY:
         check(scalar.is_int or scalar is dtypes.bool, node, "takes integers or bool")
@@ -116,8 +123,9 @@ def _expand(node: UOp) -> Shape:
     x = _same_dtype(node)
     shape: Shape = node.attrs.shape
     check(len(shape) == len(x.shape), node, "number of axes differs")
-    fits = all(src in (1, dst) for src, dst in zip(x.shape, shape, strict=True))
-    check(fits, node, "only axes of extent 1 expand")
+    for src, dst in zip(x.shape, shape, strict=True):
+        if src != dst:
+            check(src == 1, node, "only axes of extent 1 expand")
     return shape
 
 
