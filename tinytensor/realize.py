@@ -31,6 +31,7 @@ from tinytensor.schedule.memory import assign_memory
 from tinytensor.schedule.order import nbytes_of, written_by
 from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule.schedule import Options, schedule
+from tinytensor.schedule_cache import keep_plan, key_of_structure, read_plan
 from tinytensor.target import Target
 
 MOST_COMPILED = 4096
@@ -352,16 +353,28 @@ def _replay_for(
 ) -> Replay:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
     options = _options()
-    key = (_structure_of(order, roots, replaceable), device.name, options)
+    structure = _structure_of(order, roots, replaceable)
+    key = (structure, device.name, options)
     known = _SCHEDULES.get(key)
-    if known is None or report.wants_schedule():
-        plan = _schedule(order, roots, replaceable, device, options)
+    if known is None or not _shows_enough(known):
+        is_told = report.wants_schedule() or config.debug or options.verify or options.stress
+        name = None if is_told else key_of_structure(structure, options, device)
+        plan = None if name is None else read_plan(name, device)
+        if plan is None:
+            plan = _schedule(order, roots, replaceable, device, options)
+            if name is not None:
+                keep_plan(name, plan)
         known = _SCHEDULES[key] = Replay(plan, device)
         if len(_SCHEDULES) > MOST_SCHEDULES:
             _SCHEDULES.popitem(last=False)
     elif len(_SCHEDULES) > MOST_SCHEDULES // 2:  # else none of them goes soon
         _SCHEDULES.move_to_end(key)
     return known
+
+
+def _shows_enough(replay: Replay) -> bool:
+    """Whether a plan made before has all that DEBUG tells of it."""
+    return not report.wants_schedule() and (not config.debug or replay.has_kernels)
 
 
 def _structure_of(
@@ -460,11 +473,11 @@ def _tells(compiled: Compiled) -> bool:
 def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     target = _target_of(device)
     if target.kind == "python" or not kernels:
-        return [Compiled(kernel, None, kernel) for kernel in kernels]
+        return [Compiled(kernel.name, kernel, None, None, kernel) for kernel in kernels]
     is_shown = report.wants_schedule()
     made = [make_program(kernel, target, is_shown) for kernel in kernels]
     works = device.compile([each.program for each in made])
     return [
-        Compiled(kernel, each.lowered, work)
+        Compiled(kernel.name, kernel, each.lowered, each.program, work)
         for kernel, each, work in zip(kernels, made, works, strict=True)
     ]

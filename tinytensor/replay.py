@@ -13,6 +13,7 @@ from tinytensor.config import config
 from tinytensor.errors import DeviceError
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
+from tinytensor.ops.program import Program
 from tinytensor.ops.uop import UOp, living_nodes, walk
 from tinytensor.runtime.buffer import Buffer, BufferPart
 from tinytensor.runtime.device import AnyDevice, Launcher
@@ -25,10 +26,16 @@ Table = list[int]
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel made ready for a device; `lowered` is None where it was not lowered just now."""
+    """A kernel made ready for a device, under its name.
 
-    kernel: Kernel
+    `lowered` is None where it was not lowered just now, `kernel` where the plan was read from the
+    disk, and `program` where a device needs none.
+    """
+
+    name: str
+    kernel: Kernel | None
     lowered: Lowered | None
+    program: Program | None
     work: Any  # each device runs its own kind of work
 
 
@@ -140,9 +147,14 @@ class Replay:
                     start(*call.pick(table), workspace())
         return results
 
+    @property
+    def has_kernels(self) -> bool:
+        """Whether the kernels are there, for who wants to see them."""
+        return all(each.compiled.kernel is not None for each in self._launches)
+
     def names(self) -> tuple[str, ...]:
         """Return the names of the kernels, in order."""
-        return tuple([each.compiled.kernel.name for each in self._launches])
+        return tuple([each.compiled.name for each in self._launches])
 
     def _allocate(self, leaves: Sequence[Buffer], results: list[Buffer]) -> Buffer | None:
         """Allocate the results and the arena; a replaced leaf gives its memory."""
@@ -207,6 +219,7 @@ def _leaves_on(device: AnyDevice) -> Iterator[UOp]:
 
 
 def _launch(compiled: Compiled, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+    assert compiled.kernel is not None, "replay: who shows kernels has made them"
     if config.stress:
         _poison(compiled.kernel, buffers, device)
     if not config.debug:
