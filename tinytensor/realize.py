@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,24 +17,17 @@ from tinytensor import report
 from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import CompileError, IndexOutOfRange, Site
+from tinytensor.lazy import lazy_import
 from tinytensor.ops.attrs import CheckAttrs
-from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
-from tinytensor.program_cache import make_program
-from tinytensor.replay import Address, Compiled, Launch, Plan, Replay, Result
+from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
+from tinytensor.replay import Replay
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
-from tinytensor.schedule.describe import describe
-from tinytensor.schedule.memory import assign_memory
-from tinytensor.schedule.order import nbytes_of, written_by
 from tinytensor.schedule.probes import complaint, probe_of
-from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.schedule_cache import keep_plan, key_of_structure, read_plan
-from tinytensor.target import Target
 
-MOST_COMPILED = 4096
 MOST_SCHEDULES = 1024
 MOST_UNREAD = 256
 
@@ -74,8 +67,7 @@ class Graph:
 
 Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
 
-_COMPILED: OrderedDict[tuple[UOp, str, bool], Compiled] = OrderedDict()
-_SCHEDULES: OrderedDict[tuple[Structure, str, Options], Replay] = OrderedDict()
+_SCHEDULES: OrderedDict[tuple[Structure, str, tuple[int, bool, bool]], Replay] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
 _LOCK = ForkSafeLock()
@@ -179,12 +171,13 @@ def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> l
     graph = _resolve_copies([contents_of(each) for each in (*earlier, *later)])
     inside = set(walk(graph.roots[: len(earlier)]))
     roots = [each for each in dict.fromkeys(graph.roots) if each.op is not Op.BUFFER]
-    options = _options()
-    kept: dict[UOp, None] = {}
-    for call in schedule(roots, _target_of(Device[device]), options):
-        if not inside.issuperset(written_by(call)):
-            kept.update(dict.fromkeys([each for each in call.nodes if each in inside]))
-    return list(kept)
+    kept: list[UOp] = _planning().kept_between(inside, roots, Device[device])
+    return kept
+
+
+def _planning() -> ModuleType:
+    """Return what makes plans; who reads all of them from the disk never loads it."""
+    return lazy_import("tinytensor.planning", None, "realize")
 
 
 def contents_of(node: UOp) -> UOp:
@@ -341,27 +334,20 @@ def expect(probes: Sequence[Probe]) -> None:
         _UNREAD.extend(probes)
 
 
-def _options() -> Options:
-    return _options_of(config.fuse, config.verify, config.stress)
-
-
-_options_of = functools.cache(Options)
-
-
 def _replay_for(
     order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: AnyDevice
 ) -> Replay:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
-    options = _options()
+    options = (config.fuse, config.verify, config.stress)
     structure = _structure_of(order, roots, replaceable)
     key = (structure, device.name, options)
     known = _SCHEDULES.get(key)
     if known is None or not _shows_enough(known):
-        is_told = report.wants_schedule() or config.debug or options.verify or options.stress
+        is_told = report.wants_schedule() or config.debug or config.verify or config.stress
         name = None if is_told else key_of_structure(structure, options, device)
         plan = None if name is None else read_plan(name, device)
         if plan is None:
-            plan = _schedule(order, roots, replaceable, device, options)
+            plan = _planning().make_plan(order, roots, replaceable, device)
             if name is not None:
                 keep_plan(name, plan)
         known = _SCHEDULES[key] = Replay(plan, device)
@@ -398,86 +384,6 @@ def _structure_of(
     return (*described, None, *[numbers[root] for root in roots], *pairs)
 
 
-def _schedule(
-    order: Sequence[UOp],
-    roots: Sequence[UOp],
-    replaceable: dict[UOp, UOp],
-    device: AnyDevice,
-    options: Options,
-) -> Plan:
-    calls = schedule(roots, _target_of(device), options) if roots else []
-    assigned = assign_memory(calls, roots, replaceable)
-    kernels = [step.kernel for step in assigned.steps]
-    ready_before = [_key_of(kernel, device) in _COMPILED for kernel in kernels]
-    compiled = _compile(kernels, device)
-    if kernels and report.wants_schedule():
-        plans = [each.lowered.decisions if each.lowered else () for each in compiled]
-        planned = zip(kernels, plans, ready_before, strict=True)
-        report.show_schedule(roots, [report.Planned(*each) for each in planned])
-        for each in compiled:
-            _show_code(each, device)
-    numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}
-    addresses = [
-        tuple(
-            [Address(numbers.get(each.holder), each.offset, each.nbytes) for each in step.locations]
-        )
-        for step in assigned.steps
-    ]
-    results = [
-        Result(numbers[root], nbytes_of(root), describe(root), numbers.get(leaf))
-        for root, leaf in [(root, assigned.replaced.get(root)) for root in roots]
-    ]
-    launches = [Launch(*each) for each in zip(compiled, addresses, strict=True)]
-    return Plan(tuple(launches), assigned.arena_bytes, tuple(results))
-
-
-def _show_code(compiled: Compiled, device: AnyDevice) -> None:
-    if compiled.lowered is None or config.debug < 3:
-        return
-    code = device.disassemble(compiled.work) if config.debug >= 6 else ""
-    report.print_code(compiled.lowered, code)
-
-
 def _with_line(sentence: str, sites: Sequence[Site | None]) -> str:
     lines = [site.describe() for site in sites if site is not None]
     return f"{sentence}\nwhile computing the value made at {lines[0]}" if lines else sentence
-
-
-def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
-    """Make kernels ready; those with the same canonical sink are lowered once, ever."""
-    keys = [_key_of(kernel, device) for kernel in kernels]
-    ready = {key: _COMPILED[key] for key in keys if key in _COMPILED and _tells(_COMPILED[key])}
-    missing = {key: each for key, each in zip(keys, kernels, strict=True) if key not in ready}
-    for key, made in zip(missing, _lower_all(list(missing.values()), device), strict=True):
-        ready[key] = _COMPILED[key] = made
-        if len(_COMPILED) > MOST_COMPILED:
-            _COMPILED.popitem(last=False)
-    return [ready[key] for key in keys]
-
-
-def _key_of(kernel: Kernel, device: AnyDevice) -> tuple[UOp, str, bool]:
-    return (kernel.sink, device.name, config.stress)
-
-
-def _target_of(device: AnyDevice) -> Target:
-    """Return what the compiler plans for: under TT_STRESS a machine that is small everywhere."""
-    return device.target.stressed() if config.stress else device.target
-
-
-def _tells(compiled: Compiled) -> bool:
-    """Whether a kernel made before has kept all that somebody wants to see of it."""
-    runs_itself = compiled.work is compiled.kernel
-    return runs_itself or compiled.lowered is not None or not report.wants_schedule()
-
-
-def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
-    target = _target_of(device)
-    if target.kind == "python" or not kernels:
-        return [Compiled(kernel.name, kernel, None, None, kernel) for kernel in kernels]
-    is_shown = report.wants_schedule()
-    made = [make_program(kernel, target, is_shown) for kernel in kernels]
-    works = device.compile([each.program for each in made])
-    return [
-        Compiled(kernel.name, kernel, each.lowered, each.program, work)
-        for kernel, each, work in zip(kernels, made, works, strict=True)
-    ]

@@ -30,7 +30,7 @@ CUDA = re.compile(
 )
 APART = {"checks": "checking machinery", "cuda": "CUDA target"}
 COMPILER = {
-    *("ops", "schedule", "codegen", "runtime", "realize", "replay"),
+    *("ops", "schedule", "codegen", "runtime", "realize", "planning", "replay"),
     *("program_cache", "schedule_cache", "tune"),
 }
 BASE = {"errors", "config", "lazy", "dtype", "target"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
@@ -211,6 +212,11 @@ def living_nodes() -> list[UOp]:
     """Return all nodes that somebody holds."""
     nodes = [reference() for reference in list(_INTERNED.values())]
     return [node for node in nodes if node is not None]
+
+
+def nbytes_of(node: UOp) -> int:
+    """Return the size of a node's value in memory."""
+    return math.prod(node.shape) * node.dtype.itemsize
 
 
 def make_range(number: int, extent: int) -> UOp:

@@ -12,9 +12,8 @@ from collections.abc import Set as AbstractSet
 
 from tinytensor.ops.kernel import Decision
 from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.describe import describe
-from tinytensor.schedule.order import nbytes_of
 from tinytensor.schedule.region import LEAVES, Region, source_of
 
 MOST_COMPUTED = 32  # ops that one reader computes a second time
