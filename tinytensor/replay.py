@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -14,7 +14,7 @@ from tinytensor.errors import DeviceError
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import Program
-from tinytensor.ops.uop import UOp, living_nodes, walk
+from tinytensor.ops.uop import living_nodes, walk
 from tinytensor.runtime.buffer import Buffer, BufferPart
 from tinytensor.runtime.device import AnyDevice, Launcher
 
@@ -209,13 +209,11 @@ def _only(slot: int, table: Table) -> tuple[int, ...]:
 
 def largest_on(device: AnyDevice) -> str:
     """List the tensors that hold the most memory of a device."""
-    return report.largest({leaf: leaf.memory.site for leaf in _leaves_on(device)})
-
-
-def _leaves_on(device: AnyDevice) -> Iterator[UOp]:
-    for node in living_nodes():
-        if node.op is Op.BUFFER and node.memory is not None and node.attrs.device == device.name:
-            yield node
+    leaves = [each for each in living_nodes() if each.op is Op.BUFFER]
+    held = [(each, getattr(each, "memory", None)) for each in leaves]  # the base of a view has none
+    return report.largest(
+        {leaf: memory.site for leaf, memory in held if memory and memory.device is device}
+    )
 
 
 def _launch(compiled: Compiled, buffers: Sequence[Buffer], device: AnyDevice) -> None:

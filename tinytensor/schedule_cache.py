@@ -19,9 +19,9 @@ from tinytensor.runtime.device import AnyDevice
 
 
 def key_of_structure(structure: Sequence[object], options: object, device: AnyDevice) -> str | None:
-    """Return the key of a plan; None for a graph that holds what no other process has."""
+    """Return the key of a plan; None where no other process can use it."""
     words = " ".join(map(_word, structure))
-    if " at 0x" in words:  # a function, say
+    if " at 0x" in words or device.target.kind == "python":  # a function, say; no programs
         return None
     return key_of(("schedule", words, options, device.name), device.target)
 
