@@ -130,6 +130,9 @@ class Jitted(Generic[P, R]):
                 self._remark(f"the function runs at each such call: {obstacle}")
                 finish(trace)
                 return returned
+            except BaseException:
+                trace.restore()  # an error of a compiler leaves every value as it was
+                raise
             trace.restore()
             entry = Entry(program, key, names, Tally())
             if not flat.objects and all(each._view is None for each in flat.tensors):

@@ -201,7 +201,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
             if isinstance(made, CompileError):
                 errors.append(made)
                 continue
-            cache.put(f"{key}.cubin", made)
+            cache.keep(f"{key}.cubin", made)
             self._binaries[key] = self._load(made, was_cached=False)
         if errors:
             raise errors[0]
