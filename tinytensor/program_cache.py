@@ -6,22 +6,19 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tinytensor.errors import InternalError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.kernel import Kernel
-from tinytensor.ops.program import LaunchShape, Program
-from tinytensor.ops.text import parse, show
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.program import LaunchShape, Program, TensorMap
+from tinytensor.ops.text import show
 from tinytensor.runtime.cache import open_cache
 from tinytensor.target import Target
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from tinytensor.codegen.lower import Lowered
 
 
@@ -47,7 +44,7 @@ def make_program(kernel: Kernel, target: Target, is_shown: bool) -> Made:
         return Made(known, None)
     lower = lazy_import("tinytensor.codegen.lower", None, "realize").lower
     lowered: Lowered = lower(kernel, target)
-    store.put_text(key, json.dumps(program_fields(lowered.program)))
+    store.put_text(key, json.dumps(asdict(lowered.program)))
     return Made(lowered.program, lowered)
 
 
@@ -57,20 +54,6 @@ def _read(record: str) -> Program | None:
         return read_program(json.loads(record))
     except UNUSABLE:
         return None
-
-
-def program_fields(program: Program) -> Fields:
-    """Return a program as JSON takes it; nodes become text."""
-    launches = [
-        {**fields_of(launch), "tensor_maps": [show(node) for node in launch.tensor_maps]}
-        for launch in program.launches
-    ]
-    return {**fields_of(program), "launches": launches}
-
-
-def fields_of(record: DataclassInstance) -> Fields:
-    """Return the fields of a record by name, as they are."""
-    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
 def read_program(record: Fields) -> Program:
@@ -85,15 +68,14 @@ def read_program(record: Fields) -> Program:
 
 def _read_launch(record: Fields) -> LaunchShape:
     x, y, z = record["grid"]
-    maps = tuple([_read_node(each) for each in record["tensor_maps"]])
+    maps = tuple([_read_map(each) for each in record["tensor_maps"]])
     return LaunchShape(**{**record, "grid": (x, y, z), "tensor_maps": maps})
 
 
-def _read_node(text: str) -> UOp:
-    parsed = parse(text)
-    if not isinstance(parsed, tuple):
-        raise ValueError("program: a tensor map is one node; the text is that of a kernel.")
-    return parsed[0]
+def _read_map(record: Fields) -> TensorMap:
+    """Return a tensor map: its lists were tuples."""
+    lists = {name: tuple(each) for name, each in record.items() if isinstance(each, list)}
+    return TensorMap(**{**record, **lists})
 
 
 def _key_of(kernel: Kernel, target: Target) -> str:

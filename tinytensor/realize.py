@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tinytensor import report
+from tinytensor.captures import wants_schedule
 from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import CompileError, IndexOutOfRange, Site
@@ -370,7 +370,7 @@ def _replay_for(
     key = (structure, device.name, options)
     known = _SCHEDULES.get(key)
     if known is None or not _shows_enough(known):
-        is_told = report.wants_schedule() or config.debug or config.verify or config.stress
+        is_told = wants_schedule() or config.debug or config.verify or config.stress
         name = None if is_told else key_of_structure(structure, options, device)
         plan = None if name is None else read_plan(name, device)
         if plan is None:
@@ -387,7 +387,7 @@ def _replay_for(
 
 def _shows_enough(replay: Replay) -> bool:
     """Whether a plan made before has all that DEBUG tells of it."""
-    return not report.wants_schedule() and (not config.debug or replay.has_kernels)
+    return not wants_schedule() and (not config.debug or replay.has_kernels)
 
 
 def _structure_of(

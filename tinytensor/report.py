@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import math
+import operator
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from tinytensor.captures import CAPTURES
 from tinytensor.config import config
+from tinytensor.dtype import dtypes
 from tinytensor.errors import Site
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp, walk
+from tinytensor.schedule.cost import (
+    Load,
+    evaluation_seconds,
+    evaluations_of_factors,
+    moving_seconds,
+)
+from tinytensor.schedule.describe import short_count, short_size, short_time, short_type
+from tinytensor.schedule.kernels import KernelCall
+from tinytensor.schedule.order import written_by
+from tinytensor.target import Target
 
 if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
 
 MOST_LISTED = 5
+NESTS = (Op.STORE, Op.REDUCE, Op.CONTRACT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,31 +49,25 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A kernel of a schedule, what its plan decided, and whether it was compiled before."""
+    """A kernel of a schedule, what it reads, what its plan decided, and whether it was compiled."""
 
     kernel: Kernel
+    reads: str
     plan: Sequence[Decision]
     was_compiled: bool
-
-
-_CAPTURES: list[list[Planned]] = []
+    target: Target
 
 
 @contextmanager
 def capture() -> Iterator[list[Planned]]:
     """Collect the kernels of every schedule made inside the block, by any thread."""
     found: list[Planned] = []
-    _CAPTURES.append(found)
+    CAPTURES.append(found)
     config.note_change()
     try:
         yield found
     finally:
-        _CAPTURES[:] = [each for each in _CAPTURES if each is not found]
-
-
-def wants_schedule() -> bool:
-    """Tell whether somebody wants to see schedules: DEBUG=2 or a capture."""
-    return config.debug >= 2 or bool(_CAPTURES)
+        CAPTURES[:] = [each for each in CAPTURES if each is not found]
 
 
 def work_of(kernel: Kernel) -> Work:
@@ -98,20 +108,100 @@ def print_launch(kernel: Kernel, device: str, time_us: float) -> None:
     _print(launch_line(kernel, device, time_us))
 
 
+def reads_of(calls: Sequence[KernelCall]) -> list[str]:
+    """Say for each kernel of a schedule which values it reads, and which kernels made them."""
+    makers: dict[UOp, int] = {}
+    texts = []
+    for number, call in enumerate(calls, start=1):
+        written = written_by(call)
+        read: dict[int, list[str]] = {}
+        for node in call.nodes:
+            if node not in written:
+                read.setdefault(makers.get(node, 0), []).append(short_type(node))
+        texts.append(
+            "; ".join(
+                _counted(types) + f" of kernel {maker}" * (maker > 0)
+                for maker, types in sorted(read.items())
+            )
+        )
+        makers.update(dict.fromkeys(written, number))
+    return texts
+
+
+def _counted(words: Sequence[str]) -> str:
+    """Return words once each, with how often they occur: `f32[3], 2 x f32[4]`."""
+    return ", ".join(
+        f"{count} x {word}" if count > 1 else word for word, count in Counter(words).items()
+    )
+
+
 def schedule_lines(planned: Sequence[Planned]) -> list[str]:
-    """Return DEBUG=2's lines: each kernel, its buffers, and the reason for every decision."""
+    """Return DEBUG=2's lines: each kernel, what it reads and takes, and why it is as it is."""
     lines: list[str] = []
     for number, each in enumerate(planned, start=1):
-        kernel = each.kernel
         made = "compiled before" if each.was_compiled else "compiled now"
-        moved = work_of(kernel).bytes_moved
-        head = f"kernel {number}/{len(planned)}  {kernel.name}"
-        count = len(kernel.params)
-        buffers = "1 buffer" if count == 1 else f"{count} buffers"
-        lines.append(f"{head}  {buffers}, {_size(moved)}, {made}")
-        decisions = _merged((*kernel.decisions, *each.plan))
-        lines.extend(f"  {each.kind:9} {each.subject}: {each.reason}" for each in decisions)
+        lines.append(f"kernel {number}/{len(planned)}  {each.kernel.name}  {made}")
+        if each.reads:
+            lines.append(f"  reads     {each.reads}.")
+        lines.append(f"  takes     {_takes(each.kernel, each.target)}")
+        decisions = _merged((*each.kernel.decisions, *each.plan))
+        lines.extend(f"  {told.kind:9} {told.subject}: {told.reason}" for told in decisions)
     return lines
+
+
+def _takes(kernel: Kernel, target: Target) -> str:
+    """Predict a kernel's time by the target's rates, and say what it is made of."""
+    work, load = work_of(kernel), load_of(kernel, target)
+    launch = target.rates.launch_seconds
+    parts = {"arithmetic": load.arithmetic, "memory": load.memory, "the launch": launch}
+    return (
+        f"{short_time(load.seconds + launch)}, limited by {max(parts, key=parts.__getitem__)}: "
+        f"{short_count(work.flops)}flop {short_time(load.arithmetic)}, "
+        f"{short_size(work.bytes_moved)} {short_time(load.memory)}, launch {short_time(launch)}."
+    )
+
+
+def load_of(kernel: Kernel, target: Target) -> Load:
+    """Price a kernel as loops run it; indices are not counted."""
+    nodes = walk((kernel.sink,))
+    varies = dependencies(nodes)
+    counts: dict[UOp, int] = dict.fromkeys(nodes, 0)
+    for top in [node for node in nodes if node.op in NESTS]:
+        for node, count in _counts_below(top, kernel, varies, target):
+            counts[node] = max(counts[node], count)
+    seconds = sum(
+        counts[node] * evaluation_seconds(node, target)
+        for node in nodes
+        if node.dtype is not dtypes.index
+    )
+    sizes = [param.elements * param.dtype.itemsize for param in kernel.params]
+    return Load(seconds, sum(moving_seconds(size, target) for size in sizes))
+
+
+def _counts_below(
+    top: UOp, kernel: Kernel, varies: Mapping[UOp, frozenset[UOp]], target: Target
+) -> Iterator[tuple[UOp, int]]:
+    """Give how often each node is computed in the nest of loops around a store or a fold.
+
+    It is computed again in each loop that lies around one of its own; but in a product once for
+    each tile of the other factor.
+    """
+    nest = [*(each for each in kernel.ranges if each in varies[top]), *folded_ranges(top)]
+    around = [1, *accumulate((each.extent for each in nest), operator.mul)]
+    depth = {each: number for number, each in enumerate(nest, start=1)}
+    yield top, around[-1]
+    times = [1] * len(top.operands)
+    if top.op is Op.CONTRACT and kernel.contraction is not None:
+        _, m, n, k = kernel.contraction.extents
+        times[:2] = evaluations_of_factors(m, n, k, target)
+    folds = [node for node in varies if node.op in (Op.REDUCE, Op.CONTRACT) and node is not top]
+    for operand, count in zip(top.operands, times, strict=True):
+        for node in walk((operand,), stop=folds):
+            own = [depth[each] for each in varies[node] if each in depth]
+            if top.op is Op.CONTRACT:
+                yield node, count * math.prod(nest[each - 1].extent for each in own)
+            elif node not in folds:
+                yield node, around[max(own, default=0)]
 
 
 def _merged(decisions: Sequence[Decision]) -> list[Decision]:
@@ -120,28 +210,23 @@ def _merged(decisions: Sequence[Decision]) -> list[Decision]:
     for each in decisions:
         subjects.setdefault((each.kind, each.reason), []).append(each.subject)
     return [
-        Decision(kind, ", ".join(dict.fromkeys(found)), reason)
+        Decision(kind, _joined(found if kind == "store" else list(dict.fromkeys(found))), reason)
         for (kind, reason), found in subjects.items()
     ]
 
 
-def _size(count: int) -> str:
-    """Return a number of bytes in words.
-
-    >>> _size(4_718_592)
-    '4.7 MB'
-    """
-    if count < 1000:
-        return f"{count} B"
-    for unit, scale in (("kB", 1e3), ("MB", 1e6)):
-        if count < scale * 1000:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count / 1e9:.1f} GB"
+def _joined(subjects: Sequence[str]) -> str:
+    """Name a type once for the ops before it that have it: `cast, add f16[4], lt bool[4]`."""
+    types = [subject.rpartition(" ")[2] for subject in subjects]
+    return ", ".join(
+        subject.removesuffix(f" {own}") if own == following and own.endswith("]") else subject
+        for subject, own, following in zip(subjects, types, [*types[1:], ""], strict=True)
+    )
 
 
 def show_schedule(roots: Sequence[UOp], planned: Sequence[Planned]) -> None:
     """Give a schedule to the captures; print it (DEBUG=2) and its two graph forms (DEBUG=3)."""
-    for found in _CAPTURES:
+    for found in CAPTURES:
         found.extend(planned)
     if config.debug < 2:
         return

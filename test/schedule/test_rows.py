@@ -148,7 +148,7 @@ def test_a_row_kernel_says_what_it_spares():
 
     assert fused == (
         f"fuse reduce[max] f32[{ROWS},1]: 3 kernels over the same rows are one; "
-        f"it moves {moved} bytes less."
+        f"{moved / 1000} kB less to move."
     )
 
 
@@ -212,6 +212,14 @@ def test_a_kernel_does_not_outgrow_the_target():
 
     assert all(len(kernel.params) < 40 for kernel in kernels_of(x))
     assert len(kernels_of(x)) > 1
+
+
+def test_rows_that_share_only_a_small_value_stay_apart():
+    x, y, scale = matrix(), numbers(COLUMNS, ROWS).T, numbers(1)
+    one, other = [each.sum(1) * scale for each in (x, y + 0.0)]
+
+    assert len(kernels_of(one, other)) == 2
+    assert len(kernels_of(one, x.amax(1))) == 1
 
 
 def test_level_1_and_2_agree_bit_for_bit_on_integers():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tinytensor.codegen import instructions_hopper as hopper
@@ -15,6 +15,8 @@ from tinytensor.codegen.instructions import Function
 from tinytensor.codegen.instructions_cuda import I32, PtxInstruction
 from tinytensor.dtype import dtypes
 from tinytensor.ops.op import Op
+from tinytensor.ops.program import TensorMap
+from tinytensor.ops.tile import CHUNK_BYTES
 from tinytensor.ops.uop import UOp
 
 if TYPE_CHECKING:
@@ -52,22 +54,36 @@ def _map_address(e: CudaWriter, tensor_map: UOp) -> Value:
     return Value(f"({ADDRESS.name})&{e.find(tensor_map).text}", ADDRESS)
 
 
+def describe_map(node: UOp) -> TensorMap:
+    """Tell the runtime of a TENSOR_MAP, in bytes."""
+    (buffer,), attrs, itemsize = node.operands, node.attrs, node.dtype.itemsize
+    is_param = buffer.op is Op.PARAM
+    return TensorMap(
+        number=buffer.attrs.number if is_param else -1,
+        offset_bytes=attrs.offset * itemsize + (0 if is_param else buffer.attrs.offset_bytes),
+        itemsize=itemsize,
+        shape=attrs.shape,
+        strides_bytes=tuple([stride * itemsize for stride in attrs.strides]),
+        box=attrs.box,
+        swizzle_bytes=attrs.swizzle_bytes,
+    )
+
+
 def _bulk_load(e: CudaWriter, node: UOp) -> None:
-    tile, stage, tensor_map, column, row, barriers, number = node.operands
+    tile, stage, tensor_map, barriers, number, *places = node.operands
     e.call(
-        hopper.BULK_LOAD,
+        hopper.bulk_load(len(places)),
         *(_stage_address(e, tile, stage), _map_address(e, tensor_map)),
-        *(e.find(column), e.find(row)),
-        address_on_chip(e.find(barriers), e.find(number)),
+        *(address_on_chip(e.find(barriers), e.find(number)), *[e.find(each) for each in places]),
     )
 
 
 def _bulk_store(e: CudaWriter, node: UOp) -> None:
-    tensor_map, column, row, tile, stage = node.operands
+    tensor_map, tile, stage, *places = node.operands
     e.call(
-        hopper.BULK_STORE,
-        *(_map_address(e, tensor_map), e.find(column), e.find(row)),
-        _stage_address(e, tile, stage),
+        hopper.bulk_store(len(places)),
+        *(_map_address(e, tensor_map), _stage_address(e, tile, stage)),
+        *[e.find(each) for each in places],
     )
 
 
@@ -81,45 +97,53 @@ def _bulk_wait(e: CudaWriter, node: UOp) -> None:
 
 # Products of a warpgroup.
 def _fence(e: CudaWriter, node: UOp) -> None:
-    _pin(e, e.find(node.operands[0]))
+    _pin(e, node.operands)
     e.call(hopper.WGMMA_FENCE)
 
 
 def _wait(e: CudaWriter, node: UOp) -> None:
     e.call(hopper.wgmma_wait(node.attrs.pending))
-    _pin(e, e.find(node.operands[0]))
+    _pin(e, node.operands)
 
 
-def _pin(e: CudaWriter, accumulator: Value) -> None:
-    """Keep the compiler from moving uses of the accumulator past this place."""
-    count = len(fields_of(accumulator))
-    e.line("#pragma unroll")
-    e.line(
-        f'for (int i = 0; i < {count}; i++) asm volatile("" : "+f"({accumulator.text}[i]) :: '
-        '"memory");'
-    )
+def _pin(e: CudaWriter, accumulators: Sequence[UOp]) -> None:
+    """Keep the compiler from moving uses of accumulators past this place."""
+    for accumulator in [e.find(each) for each in accumulators]:
+        count = len(fields_of(accumulator))
+        e.line("#pragma unroll")
+        e.line(
+            f'for (int i = 0; i < {count}; i++) asm volatile("" : "+f"({accumulator.text}[i]) :: '
+            '"memory");'
+        )
 
 
 def _wgmma(e: CudaWriter, node: UOp) -> None:
-    accumulator, x, x_index, y, y_index = node.operands
+    accumulator, x, x_index, y, y_index, adds = node.operands
     function = wgmma_function(node)
     e.values.functions[function.name] = function
-    descriptors = [_descriptor(e, x, x_index), _descriptor(e, y, y_index)]
-    e.line(f"{function.name}({e.find(accumulator).text}, {', '.join(descriptors)});")
+    x_block = _descriptor(e, x, x_index, node.attrs.a_ahead)
+    y_block = _descriptor(e, y, y_index, node.attrs.b_ahead)
+    sums, condition = e.find(accumulator).text, e.find(adds).text
+    e.line(f"{function.name}({sums}, {x_block}, {y_block}, {condition});")
 
 
-def _descriptor(e: CudaWriter, tile: UOp, index: UOp) -> str:
+def _descriptor(e: CudaWriter, tile: UOp, index: UOp, ahead: int) -> str:
+    """Write a block's descriptor: the index's address is shared, and a constant added to it."""
     e.values.functions[DESCRIPTOR.name] = DESCRIPTOR
     address = address_on_chip(e.find(tile), e.find(index))
-    return f"{DESCRIPTOR.name}(0x{hopper.descriptor_constant(tile):016x}ull, {address.text})"
+    chunks = ahead * tile.dtype.itemsize // CHUNK_BYTES
+    layout = f"0x{hopper.descriptor_constant(tile):016x}ull"
+    return f"{DESCRIPTOR.name}({layout}, {address.text}, {chunks})"
 
 
 DESCRIPTOR = Function(
     "matrix_descriptor",
     f"""\
-{DEVICE} unsigned long long matrix_descriptor(unsigned long long layout, unsigned address)
+{DEVICE} unsigned long long matrix_descriptor(
+    unsigned long long layout, unsigned address, unsigned chunks_ahead)
 {{
-    return layout | (address & 0x3ffffu) >> 4;
+    const unsigned low = ((unsigned)layout | (address & 0x3ffffu) >> 4) + chunks_ahead;
+    return layout >> 32 << 32 | low;
 }}""",
 )
 
@@ -132,8 +156,9 @@ def wgmma_function(node: UOp) -> Function:
     name = f"wgmma_{attrs.instruction.replace('.', '_')}_{kinds}"
     template = hopper.wgmma_template(attrs.instruction, attrs.a_k_major, attrs.b_k_major)
     outputs = ", ".join([f'"+f"(d[{number}])' for number in range(count)])
-    params = f"float (&d)[{count}], unsigned long long x, unsigned long long y"
-    body = f'    asm volatile("{template}"\n        : {outputs}\n        : "l"(x), "l"(y));'
+    params = f"float (&d)[{count}], unsigned long long x, unsigned long long y, int adds"
+    inputs = '"l"(x), "l"(y), "r"(adds)'
+    body = f'    asm volatile("{template}"\n        : {outputs}\n        : {inputs});'
     return Function(name, f"{DEVICE} void {name}({params})\n{{\n{body}\n}}")
 
 

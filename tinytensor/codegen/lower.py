@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tinytensor.codegen.emit_c import emit_c
@@ -74,10 +74,11 @@ def lower(kernel: Kernel, target: Target) -> Lowered:
     if config.verify:
         verify_indexed(kernel)
     choice = clock.run("plan", lambda: choose(kernel, target))
+    planned = tuple([replace(each, scalars=kernel.scalars) for each in choice.linears])
     dialect = DIALECTS[target.kind]
-    legal = tuple([_run_passes(dialect.passes, each, target, clock) for each in choice.linears])
+    legal = tuple([_run_passes(dialect.passes, each, target, clock) for each in planned])
     program = clock.run("emit", lambda: dialect.emit(legal, kernel.name, target))
-    planned, times = choice.linears, tuple(clock.times)
+    times = tuple(clock.times)
     return Lowered(kernel, program, choice.plan, choice.decisions, planned, legal, times)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
@@ -26,7 +26,8 @@ make_builtin.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
 class Executable:
     """A compiled program: `function(*addresses)` runs it, in 30 ns beyond the kernel's own time.
 
-    Units: `workspace_bytes`; above 0, the function takes the scratch memory's address last.
+    Units: `workspace_bytes`; above 0, the function takes the scratch memory's address after the
+    buffers'. Scalars come last.
     """
 
     __slots__ = ("function", "library", "name", "was_cached", "workspace_bytes")
@@ -59,27 +60,23 @@ class CpuDevice(HostDevice[Executable]):
         self._workspace = Workspace()
         self._lock = ForkSafeLock()
 
-    def compile(self, programs: Sequence[Program]) -> list[Executable]:
+    def compile(self, programs: Iterable[Program]) -> list[Executable]:
         """Compile programs, or load what an earlier process compiled; in the programs' order.
 
         Raises: CompileError for the first program that does not compile; the others are cached.
         """
         with self._lock:
             cache = open_cache()
-            keys = [self._make_key(program) for program in programs]
-            missing: dict[str, Program] = {}
-            for key, program in zip(keys, programs, strict=True):
-                if key not in self._executables and not self._load_cached(cache, key, program):
-                    missing[key] = program
-            self._build(cache, missing)
-            return [self._executables[key] for key in keys]
+            return [self._executables[key] for key in self._build(cache, programs)]
 
-    def run(self, work: Executable, buffers: Sequence[Buffer]) -> None:
-        """Run an executable on buffers, in the order of its params."""
+    def run(
+        self, work: Executable, buffers: Sequence[Buffer], scalars: Sequence[float] = ()
+    ) -> None:
+        """Run an executable on buffers, in the order of its params, and its scalars."""
         addresses = [buffer.address for buffer in buffers]
         if work.workspace_bytes:
             addresses.append(self.workspace(work.workspace_bytes))
-        work.function(*addresses)
+        work.function(*addresses, *scalars)
 
     def launcher(self, work: Executable, sizes: Sequence[int]) -> Launcher:
         """Return what runs an executable on the addresses of its params."""
@@ -131,11 +128,21 @@ class CpuDevice(HostDevice[Executable]):
         self._executables[key] = _load(program, path, was_cached=True)
         return True
 
-    def _build(self, cache: DiskCache, missing: dict[str, Program]) -> None:
-        if not missing:
-            return
+    def _build(self, cache: DiskCache, programs: Iterable[Program]) -> list[str]:
+        """Load or compile programs; return the keys of all."""
+        keys: list[str] = []
+        missing: dict[str, Program] = {}
+
+        def choose_missing() -> Iterator[Program]:
+            for program in programs:
+                keys.append(self._make_key(program))
+                is_known = keys[-1] in missing or keys[-1] in self._executables
+                if not is_known and not self._load_cached(cache, keys[-1], program):
+                    missing[keys[-1]] = program
+                    yield program
+
         errors: list[CompileError] = []
-        binaries = self.compiler.build_all(list(missing.values()))
+        binaries = self.compiler.build_all(choose_missing())
         for (key, program), binary in zip(missing.items(), binaries, strict=True):
             if isinstance(binary, CompileError):
                 errors.append(binary)
@@ -150,6 +157,7 @@ class CpuDevice(HostDevice[Executable]):
             self._executables[key] = _load(program, path, was_cached=False)
         if errors:
             raise errors[0]
+        return keys
 
 
 def open_device() -> CpuDevice:

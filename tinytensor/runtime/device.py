@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -113,13 +113,16 @@ class DeviceBase(ABC, Generic[Work]):
     def copy_out(self, buffer: Buffer, destination: HostBytes) -> None:
         """Write a buffer's bytes to writable C-contiguous host memory of the same size."""
 
-    def compile(self, programs: Sequence[Program]) -> list[Work]:
-        """Turn programs into what `run` takes; a device that runs kernels compiles nothing."""
+    def compile(self, programs: Iterable[Program]) -> list[Work]:
+        """Turn programs into what `run` takes; a device that runs kernels compiles nothing.
+
+        The first ones are compiled while the others are still being made.
+        """
         raise NotImplementedError(f"{self.name} runs kernels; there is nothing to compile.")
 
     @abstractmethod
-    def run(self, work: Work, buffers: Sequence[Buffer]) -> None:
-        """Start the work on buffers, in the order of its params."""
+    def run(self, work: Work, buffers: Sequence[Buffer], scalars: Sequence[float] = ()) -> None:
+        """Start the work on buffers, in the order of its params, and its scalars."""
 
     def launcher(self, work: Work, sizes: Sequence[int]) -> Launcher:
         """Return what starts the work on addresses. Units: `sizes` are the params' bytes."""

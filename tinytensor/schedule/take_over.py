@@ -8,43 +8,92 @@ that it changes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from tinytensor.ops.attrs import ParamAttrs
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.ranges import folded_ranges
+from tinytensor.ops.ranges import dependencies, folded_ranges
+from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, substitute, walk
 
+FOLDS = (Op.REDUCE, Op.CONTRACT)
 REASON = "it is computed in the memory of operand {}, which nobody reads after it."
 
 
 def may_take(kernel: Kernel, output: int, operand: int) -> bool:
     """Say whether an output may lie where an operand lies; both are numbers of params.
 
-    Without a fold, each point of the ranges writes an element of its own, for all plans. So it is
-    enough that every index at which the operand is read is the store's, and that no store that
-    follows needs the operand.
+    Each point of the ranges writes an element of its own, for all plans. So it is enough that every
+    index at which the operand is read is the store's, that folds read elements of their own row
+    alone, and that no store that follows needs the operand. All plans finish what folds a row
+    before they store the first element of it.
     """
-    written, read = kernel.params[output], kernel.params[operand]
-    points = math.prod([each.extent for each in kernel.ranges])
-    if written.dtype is not read.dtype or {written.elements, read.elements} != {points}:
+    if not _are_alike(kernel, output, operand):
         return False
     stores = kernel.sink.operands
     numbers = [store.operands[0].attrs.number for store in stores]
     place = numbers.index(output)
     index = stores[place].operands[1]
-    loads = [node for node in walk(stores) if _reads(node, operand)]
-    return (
-        all(load.operands[1] is index for load in loads)
-        and not any(_reads(node, operand) for node in walk(stores[place + 1 :]))
-        and not any(folded_ranges(node) for node in walk(stores))
-    )
+    folds = {node for node in walk(stores) if node.op in FOLDS}
+    later = stores[place + 1 :]
+    if _indices(later, folds, operand):
+        return False
+    if any(each is not index for each in _indices(stores, folds, operand)):
+        return False
+    return all(_folds_own_row(kernel, fold, folds, operand, index) for fold in folds)
 
 
-def _reads(node: UOp, number: int) -> bool:
-    return node.op is Op.LOAD and node.operands[0].attrs.number == number
+def _are_alike(kernel: Kernel, output: int, operand: int) -> bool:
+    """Whether both have one element for each point, of one dtype."""
+    written, read = kernel.params[output], kernel.params[operand]
+    points = math.prod([each.extent for each in kernel.ranges])
+    if written.dtype is not read.dtype:
+        return False
+    return written.elements == points == read.elements
+
+
+def _indices(roots: Sequence[UOp], folds: AbstractSet[UOp], operand: int) -> list[UOp]:
+    """Return where an operand is read outside of folds."""
+    nodes = walk(roots, stop=folds)
+    loads = [node for node in nodes if node.op is Op.LOAD]
+    return [load.operands[1] for load in loads if load.operands[0].attrs.number == operand]
+
+
+def _folds_own_row(
+    kernel: Kernel, fold: UOp, folds: AbstractSet[UOp], operand: int, index: UOp
+) -> bool:
+    """Whether a fold reads of an operand what the points of its own row, and no others, write.
+
+    Rows are the ranges over which the folds vary: the same ones for all, or a plan may fold anew
+    inside a row. A contraction may keep parts of its sums where its result will lie.
+    """
+    folded = folded_ranges(fold)
+    if fold.op is Op.CONTRACT or not folded:
+        return False
+    found = _indices(fold.operands[:1], folds, operand)
+    if not found:
+        return True
+    varies = dependencies(walk((kernel.sink,)))
+    rows = varies[fold]
+    if any(varies[each] != rows for each in folds):
+        return False
+    apart = [each for each in kernel.ranges if each not in rows]
+    if not rows <= frozenset(kernel.ranges):
+        return False
+    own = dict(zip(_by_number(folded), _by_number(apart), strict=False))
+    if any(mine.extent != each.extent for mine, each in own.items()):
+        return False
+    wanted = simplify_index(index)
+    places = [simplify_index(substitute(each, own)) for each in found]
+    return all(each is wanted for each in places)
+
+
+def _by_number(ranges: Sequence[UOp]) -> list[UOp]:
+    """Sort ranges as the axes they run over."""
+    return sorted(ranges, key=lambda each: each.attrs.number)
 
 
 def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:
