@@ -14,7 +14,7 @@ from tinytensor.captures import wants_schedule
 from tinytensor.config import Config, config
 from tinytensor.errors import DeviceError
 from tinytensor.jit.build import Obstacle, build_program
-from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_outside
+from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_objects, watch_outside
 from tinytensor.jit.program import MISS, Miss, Program
 from tinytensor.jit.quick import Quick, Tally, write_quick
 from tinytensor.jit.structure import PLAIN, Fact, Flat, flatten
@@ -119,6 +119,7 @@ class Jitted(Generic[P, R]):
         with TRACING:
             with tracing(trace):
                 watch_outside(self.function, trace)
+                watch_objects(trace, flat.objects)
                 for tensor in flat.tensors:
                     trace.note(tensor)
                 returned = self.function(*args, **kwargs)
@@ -145,7 +146,7 @@ class Jitted(Generic[P, R]):
     def _arm(self, entry: Entry) -> None:
         """Try a program first from now on, until a setting changes."""
         entry.tally.changes = Config.changes
-        if entry.quick is not None and not (config.debug or config.stress):
+        if entry.quick is not None and not entry.program.in_place.replay.is_shown:
             known = (self._latest, *self._others)
             others = [each for each in known if each not in (entry.quick, _miss)]
             self._latest, self._others = entry.quick, others

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tinytensor.config import config
 from tinytensor.ops.program import LaunchShape, Program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import POISON
@@ -38,10 +39,12 @@ def recorded(device: Cuda) -> Iterator[list[Launch]]:
         run(work, buffers)
 
     device.run = run_and_record
+    config.note_change()
     try:
         yield found
     finally:
         del device.run  # the method of the class shows again
+        config.note_change()
 
 
 def run_all(device: Cuda, launches: Sequence[Launch]) -> None:
