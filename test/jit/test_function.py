@@ -10,7 +10,7 @@ import pytest
 
 import tinytensor as tt
 from tinytensor import Tensor, jit, no_grad
-from tinytensor.jit.function import MOST_PROGRAMS
+from tinytensor.jit.function import MOST_PROGRAMS, MOST_REFUSALS
 
 
 def test_a_function_runs_once_for_calls_of_one_kind():
@@ -313,11 +313,12 @@ def test_a_tensor_that_is_kept_outside_makes_the_function_run_each_time():
         kept.append(x * 2)
         return x + 1
 
-    found = [remember(Tensor([value])).item() for value in (1.0, 2.0)]
+    found = [remember(Tensor([value])).item() for value in (1.0, 2.0, 3.0, 4.0, 5.0)]
 
-    assert found == [2.0, 3.0]
-    assert [each.item() for each in kept] == [2.0, 4.0]
+    assert found == [2.0, 3.0, 4.0, 5.0, 6.0]
+    assert [each.item() for each in kept] == [2.0, 4.0, 6.0, 8.0, 10.0]
     assert "is kept outside of it" in remember.remarks[0]
+    assert len([each for each in remember.remarks if "is kept" in each]) == MOST_REFUSALS
 
 
 def test_constants_made_inside_stay_as_they_are():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MethodType
@@ -28,6 +28,7 @@ R = TypeVar("R")
 Key = tuple[Fact, ...]
 MOST_PROGRAMS = 16
 MOST_REMARKS = 64
+MOST_REFUSALS = 3  # after so many calls of a kind without a program none is looked for
 # A trace writes to tensors that other threads may trace, too.
 TRACING = ForkSafeLock()
 
@@ -71,6 +72,7 @@ class Jitted(Generic[P, R]):
         self.remarks: deque[str] = deque(maxlen=MOST_REMARKS)
         self._latest: Quick = _miss
         self._others: list[Quick] = []
+        self._refused: Counter[Key] = Counter()
         self._entries: OrderedDict[Key, list[Entry]] = OrderedDict()
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:  # noqa: ANN401 - a method
@@ -103,6 +105,8 @@ class Jitted(Generic[P, R]):
                 self._arm(entry)
                 result: R = program.run(flat.tensors, cells)
                 return result
+        if self._refused[key] >= MOST_REFUSALS:
+            return self.function(*args, **kwargs)
         return self._trace(flat, key, complaint, args, kwargs)
 
     def programs(self) -> list[ProgramRecord]:
@@ -128,6 +132,7 @@ class Jitted(Generic[P, R]):
             try:
                 program = build_program(trace, flat.tensors, returned)
             except Obstacle as obstacle:
+                self._refused[key] += 1
                 self._remark(f"the function runs at each such call: {obstacle}")
                 finish(trace)
                 return returned
