@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tinytensor.config import config
 from tinytensor.errors import DeviceError
 from tinytensor.lazy import lazy_import
+from tinytensor.ops.instances import split
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import Program
@@ -51,10 +52,15 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel of a schedule, and where its params lie."""
+    """One kernel of a schedule, where its params lie, and its scalars.
+
+    Of an instanced kernel they are those of all instances, with their extents.
+    """
 
     compiled: Compiled
     addresses: tuple[Address, ...]
+    extents: tuple[int, ...]
+    scalars: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +186,8 @@ class Replay:
     def _prepared(self, launch: Launch) -> Call:
         slots = [self._slot_of(each) for each in launch.addresses]
         sizes = [each.nbytes for each in launch.addresses]
-        launcher = self.device.launcher(launch.compiled.work, sizes)
+        given = (launch.scalars, launch.extents)
+        launcher = self.device.launcher(launch.compiled.work, sizes, *given)
         places = [(self._bases[each.holder], each.offset) for each in launch.addresses]
         pick: Any = itemgetter(*slots)  # Any: of one slot it would give no tuple
         if len(slots) == 1:
@@ -200,7 +207,7 @@ class Replay:
         for launch in self.launches:
             wholes = [(held[self._bases[each.holder]], each) for each in launch.addresses]
             parts = [each.part(at.offset, at.nbytes) for each, at in wholes if each is not None]
-            _launch(launch.compiled, parts, self.device)
+            _launch(launch, parts, self.device)
 
 
 def _launch_all(calls: Sequence[Call], table: Table) -> None:
@@ -229,17 +236,22 @@ def _report() -> ModuleType:
     return lazy_import("tinytensor.report", None, "replay")
 
 
-def _launch(compiled: Compiled, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+    compiled, extents = launch.compiled, launch.extents
     if not (config.stress or config.debug):
-        device.run(compiled.work, buffers)
+        device.run(compiled.work, buffers, launch.scalars, extents=extents)
         return
     assert compiled.kernel is not None, "replay: who shows kernels has made them"
     if config.stress:
-        _poison(compiled.kernel, buffers, device)
+        for part in split(buffers, extents):
+            _poison(compiled.kernel, part, device)
+    if not config.debug:
+        device.run(compiled.work, buffers, launch.scalars, extents=extents)
+        return
     start = device.event_record()
-    device.run(compiled.work, buffers)
+    device.run(compiled.work, buffers, launch.scalars, extents=extents)
     time_us = device.elapsed_us(start, device.event_record())
-    _report().print_launch(compiled.kernel, device.name, time_us)
+    _report().print_launch(compiled.kernel, device.name, time_us, extents)
 
 
 def _poison(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:

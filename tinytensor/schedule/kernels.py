@@ -28,10 +28,14 @@ from tinytensor.schedule.region import Region
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """A kernel and the nodes whose memory its parameters are, in order; outputs come first."""
+    """A kernel and the nodes whose memory its parameters are, in order; outputs come first.
+
+    With `extents`, one for each instance, it has the nodes of all instances.
+    """
 
     kernel: Kernel
     nodes: tuple[UOp, ...]
+    extents: tuple[int, ...] = ()
 
 
 class Numbering(dict[UOp, UOp]):

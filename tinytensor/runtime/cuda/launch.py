@@ -5,15 +5,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tinytensor.ops.program import LaunchShape, Program, TensorMap
+from tinytensor.ops.instances import split
+from tinytensor.ops.program import INSTANCE_WORDS, LaunchShape, Program, TensorMap
 from tinytensor.runtime.cuda.driver import Driver, Handle
 
 ADDRESS_BYTES = 8
 TENSOR_MAP_WORDS = 16
 MOST_TENSOR_MAPS = 4096
+NOWHERE = -1
 
 # A bulk copy moves bits: only the size of an element matters to it.
 ELEMENT_TYPES = {1: "UINT8", 2: "UINT16", 4: "UINT32", 8: "UINT64"}
@@ -29,11 +31,23 @@ class Binary:
     was_cached: bool
 
 
+EncodedMap = ctypes.Array[ctypes.c_uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedMap:
+    """A tensor map that a launch reads now, and the address it was encoded for."""
+
+    address: int
+    encoded: EncodedMap | None
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedLaunch:
     """One entry's launch: `start` calls cuLaunchKernel; `pointers` also has its tensor maps' slots.
 
     What `start` is bound to holds the address of `pointers`, which point to the parameters' values.
+    An instanced entry gets its blocks by `config`, its one parameter is all values.
     Units: `local_bytes` of one thread's stack frame and spilled registers.
     """
 
@@ -41,8 +55,17 @@ class PreparedLaunch:
     start: Callable[[], tuple[Handle]]
     pointers: ctypes.Array[ctypes.c_void_p]
     tensor_maps: tuple[TensorMap, ...]
-    first_map: int
+    placed: list[PlacedMap]
     local_bytes: int
+    config: Handle | None
+    block_elements: int
+
+    def place_map(self, number: int, placed: PlacedMap) -> None:
+        """Let the entry read a tensor map, and keep that map alive."""
+        assert placed.encoded is not None, "only a map that was encoded is read"
+        first = len(self.pointers) - len(self.tensor_maps)
+        self.pointers[first + number] = ctypes.addressof(placed.encoded)
+        self.placed[number] = placed
 
 
 class CudaExecutable:
@@ -62,8 +85,12 @@ class CudaExecutable:
         self.binary = binary
         self.workspace_bytes = program.workspace_bytes
         count = program.params + (program.workspace_bytes > 0)
-        self.values = (ctypes.c_uint64 * (count + len(program.scalars)))()
-        self.pack = struct.Struct(f"{count}Q{program.scalars}").pack_into
+        form = f"{count}Q{program.scalars}"
+        words = count + len(program.scalars)
+        if any(shape.block_elements for shape in program.launches):
+            words = INSTANCE_WORDS
+        self.values = (ctypes.c_uint64 * words)()
+        self.pack = struct.Struct(form).pack_into
         prepared = [
             prepare_launch(driver, stream, binary.module, shape, self.values)
             for shape in program.launches
@@ -80,15 +107,33 @@ class CudaExecutable:
         """Whether the binary came from the disk cache."""
         return self.binary.was_cached
 
+    def tables(self, addresses: Sequence[int], extents: Sequence[int]) -> Iterator[PreparedLaunch]:
+        """Write as many instances as a table holds, give their launch, and go on to the rest."""
+        (launch,) = self.launches
+        rows = list(zip(extents, split(addresses, extents), strict=True))
+        most = (INSTANCE_WORDS - 1) // (2 + len(rows[0][1]))
+        for at in range(0, len(rows), most):
+            words: list[ctypes.c_uint64 | int] = [len(rows[at : at + most])]
+            blocks = 0
+            for extent, row in rows[at : at + most]:
+                words += [blocks, extent, *row]
+                blocks += -(-extent // launch.block_elements)
+            self.values[: len(words)] = words
+            assert launch.config is not None, "the grid of an instanced entry is set here"
+            launch.config.gridDimX = blocks
+            yield launch
+
     def place(
         self, driver: Driver, addresses: Sequence[int], scalars: Sequence[float] = ()
     ) -> None:
         """Write addresses, the tensor maps made of them, and scalars where launches read them."""
         self.pack(self.values, 0, *addresses, *scalars)
         for launch in self.with_maps:
-            for number, each in enumerate(launch.tensor_maps, start=launch.first_map):
-                encoded = encode_tensor_map(driver, each, addresses[each.number])
-                launch.pointers[number] = ctypes.addressof(encoded)
+            for number, each in enumerate(launch.tensor_maps):
+                address = addresses[each.number]
+                if launch.placed[number].address != address:
+                    encoded = encode_tensor_map(driver, each, address)
+                    launch.place_map(number, PlacedMap(address, encoded))
 
 
 def prepare_launch(
@@ -101,38 +146,54 @@ def prepare_launch(
     """Find an entry in a module, and lay out what cuLaunchKernel is called with."""
     function = driver.call("cuModuleGetFunction", module, shape.entry.encode())
     _allow_shared(driver, function, shape.shared_bytes)
-    count = len(values)
+    count = 1 if shape.block_elements else len(values)
     pointers = (ctypes.c_void_p * (count + len(shape.tensor_maps)))()
     first = ctypes.addressof(values)
     pointers[:count] = [first + ADDRESS_BYTES * number for number in range(count)]
+    config = _configure(driver, stream, shape)
     return PreparedLaunch(
         entry=shape.entry,
-        start=_start(driver, stream, function, shape, ctypes.addressof(pointers)),
+        start=_start(driver, stream, function, shape, ctypes.addressof(pointers), config),
         pointers=pointers,
         tensor_maps=shape.tensor_maps,
-        first_map=count,
+        placed=[PlacedMap(NOWHERE, None)] * len(shape.tensor_maps),
         local_bytes=driver.function_attribute(function, "LOCAL_SIZE_BYTES"),
+        config=config,
+        block_elements=shape.block_elements,
     )
 
 
 def _start(
-    driver: Driver, stream: Handle, function: Handle, shape: LaunchShape, parameters: int
+    driver: Driver,
+    stream: Handle,
+    function: Handle,
+    shape: LaunchShape,
+    parameters: int,
+    config: Handle | None,
 ) -> Callable[[], tuple[Handle]]:
     """Return the call that launches an entry, with all it takes but the parameters' values."""
-    api, block = driver.api, (shape.threads, 1, 1)
-    if not shape.waits_itself:
-        tail = (shape.shared_bytes, stream, parameters, 0)
-        return functools.partial(api.cuLaunchKernel, function, *shape.grid, *block, *tail)
-    early = api.CUlaunchAttribute()
-    name = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
-    early.id = driver.constant("CUlaunchAttributeID", name)
-    early.value.programmaticStreamSerializationAllowed = 1
-    launch = api.CUlaunchConfig()
-    launch.gridDimX, launch.gridDimY, launch.gridDimZ = shape.grid
-    launch.blockDimX, launch.blockDimY, launch.blockDimZ = block
-    launch.sharedMemBytes, launch.hStream = shape.shared_bytes, stream
-    launch.attrs, launch.numAttrs = [early], 1
-    return functools.partial(api.cuLaunchKernelEx, launch, function, parameters, 0)
+    if config is not None:
+        return functools.partial(driver.api.cuLaunchKernelEx, config, function, parameters, 0)
+    tail = (shape.threads, 1, 1, shape.shared_bytes, stream, parameters, 0)
+    return functools.partial(driver.api.cuLaunchKernel, function, *shape.grid, *tail)
+
+
+def _configure(driver: Driver, stream: Handle, shape: LaunchShape) -> Handle | None:
+    """Return the record of a launch that starts early, or whose grid differs from run to run."""
+    if not shape.waits_itself and not shape.block_elements:
+        return None
+    api = driver.api
+    config = api.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = shape.grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = shape.threads, 1, 1
+    config.sharedMemBytes, config.hStream = shape.shared_bytes, stream
+    if shape.waits_itself:
+        early = api.CUlaunchAttribute()
+        name = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
+        early.id = driver.constant("CUlaunchAttributeID", name)
+        early.value.programmaticStreamSerializationAllowed = 1
+        config.attrs, config.numAttrs = [early], 1
+    return config
 
 
 def _allow_shared(driver: Driver, function: Handle, shared_bytes: int) -> None:
@@ -144,9 +205,7 @@ def _allow_shared(driver: Driver, function: Handle, shared_bytes: int) -> None:
 
 
 @functools.lru_cache(maxsize=MOST_TENSOR_MAPS)
-def encode_tensor_map(
-    driver: Driver, described: TensorMap, address: int
-) -> ctypes.Array[ctypes.c_uint64]:
+def encode_tensor_map(driver: Driver, described: TensorMap, address: int) -> EncodedMap:
     """Describe the buffer at an address to the bulk copy engine, in its own 128 bytes.
 
     Source: CUDA driver API, cuTensorMapEncodeTiled; shapes innermost first, strides in bytes and
