@@ -22,11 +22,12 @@ Handle = Any
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Some work, the buffers it runs on, and the extents of its instances."""
+    """Some work, the buffers it runs on, the extents of its instances, and its scalars."""
 
     work: Any  # a CudaExecutable
     buffers: tuple[Buffer, ...]
     extents: tuple[int, ...] = ()
+    scalars: tuple[float, ...] = ()
 
 
 @contextmanager
@@ -38,11 +39,12 @@ def recorded(device: Cuda) -> Iterator[list[Launch]]:
     def run_and_record(
         work: Any,  # noqa: ANN401 - see Launch
         buffers: Sequence[Buffer],
+        scalars: Sequence[float] = (),
         *,
         extents: Sequence[int] = (),
     ) -> None:
-        found.append(Launch(work, tuple(buffers), tuple(extents)))
-        run(work, buffers, extents=extents)
+        found.append(Launch(work, tuple(buffers), tuple(extents), tuple(scalars)))
+        run(work, buffers, scalars, extents=extents)
 
     device.run = run_and_record
     config.note_change()
@@ -56,7 +58,7 @@ def recorded(device: Cuda) -> Iterator[list[Launch]]:
 def run_all(device: Cuda, launches: Sequence[Launch]) -> None:
     """Start launches in order."""
     for each in launches:
-        device.run(each.work, each.buffers, extents=each.extents)
+        device.run(each.work, each.buffers, each.scalars, extents=each.extents)
 
 
 def poison(device: Cuda, buffers: Sequence[Buffer]) -> None:
