@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from tinytensor.captures import CAPTURES
 from tinytensor.config import config
 from tinytensor.dtype import dtypes
 from tinytensor.errors import Site
@@ -62,23 +63,16 @@ class Planned:
     extents: Sequence[int] = ()
 
 
-_CAPTURES: list[list[Planned]] = []
-
-
 @contextmanager
 def capture() -> Iterator[list[Planned]]:
     """Collect the kernels of every schedule made inside the block, by any thread."""
     found: list[Planned] = []
-    _CAPTURES.append(found)
+    CAPTURES.append(found)
+    config.note_change()
     try:
         yield found
     finally:
-        _CAPTURES[:] = [each for each in _CAPTURES if each is not found]
-
-
-def wants_schedule() -> bool:
-    """Tell whether somebody wants to see schedules: DEBUG=2 or a capture."""
-    return config.debug >= 2 or bool(_CAPTURES)
+        CAPTURES[:] = [each for each in CAPTURES if each is not found]
 
 
 def work_of(kernel: Kernel, extents: Sequence[int] = ()) -> Work:
@@ -242,7 +236,7 @@ def _joined(subjects: Sequence[str]) -> str:
 
 def show_schedule(roots: Sequence[UOp], planned: Sequence[Planned]) -> None:
     """Give a schedule to the captures; print it (DEBUG=2) and its two graph forms (DEBUG=3)."""
-    for found in _CAPTURES:
+    for found in CAPTURES:
         found.extend(planned)
     if config.debug < 2:
         return

@@ -20,7 +20,7 @@ CALLED = {
     "schedule: walk and key": (
         "tinytensor.realize._resolve_copies",
         "tinytensor.realize._structure_of",
-        "tinytensor.realize._probes_below",
+        "tinytensor.realize.probes_below",
         "tinytensor.realize._unread_leaves",
     ),
     "schedule: contractions": ("tinytensor.schedule.schedule.classify_sums",),
@@ -29,15 +29,15 @@ CALLED = {
     "schedule: join rows": ("tinytensor.schedule.schedule.join_rows",),
     "schedule: build kernels": ("tinytensor.schedule.schedule.build_kernel",),
     "schedule: order": ("tinytensor.schedule.schedule.order_kernels",),
-    "schedule: memory": ("tinytensor.realize.assign_memory",),
+    "schedule: memory": ("tinytensor.planning.assign_memory",),
     "lower: key and record": ("tinytensor.program_cache.make_program",),
     "lower: plan": ("tinytensor.codegen.lower.choose",),
     "lower: passes": ("tinytensor.codegen.lower._run_passes",),
     "lower: emit": ("tinytensor.codegen.lower.emit_c", "tinytensor.codegen.lower.emit_cuda"),
-    "compile": ("tinytensor.realize._lower_all",),
+    "compile": ("tinytensor.planning._lower_all",),
     "load": ("tinytensor.runtime.cpu._load",),
-    "allocate": ("tinytensor.realize._take_memory", "tinytensor.realize.from_host"),
-    "run": ("tinytensor.realize._launch",),
+    "allocate": ("tinytensor.realize.from_host",),
+    "run": ("tinytensor.replay._launch_all",),
 }
 
 

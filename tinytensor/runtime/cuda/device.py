@@ -25,7 +25,7 @@ from tinytensor.runtime.cuda.driver import (
 from tinytensor.runtime.cuda.launch import Binary, CudaExecutable
 from tinytensor.runtime.cuda.memory import CudaMemory
 from tinytensor.runtime.cuda.nvrtc import FLAGS, TOOLKIT, compile_cubin, find_library, identity
-from tinytensor.runtime.device import DeviceBase, Event, HostBytes
+from tinytensor.runtime.device import DeviceBase, Event, HostBytes, Launcher
 from tinytensor.target import cuda_target
 
 US_PER_MS = 1000
@@ -81,6 +81,18 @@ class CudaDevice(DeviceBase[CudaExecutable]):
                 self._executables[program] = executable
             return [self._executables[program] for program in listed]
 
+    def launcher(
+        self,
+        work: CudaExecutable,
+        sizes: Sequence[int],
+        scalars: Sequence[float],
+        extents: Sequence[int],
+    ) -> Launcher:
+        """Return what starts an executable's launches on the addresses of its params."""
+        return Launcher(
+            lambda *addresses: self._start_here(work, [*addresses], scalars, extents), None
+        )
+
     def run(
         self,
         work: CudaExecutable,
@@ -90,7 +102,15 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         extents: Sequence[int] = (),
     ) -> None:
         """Start the launches on buffers, in the order of the params, and on scalars."""
-        addresses = [buffer.address for buffer in buffers]
+        self._start_here(work, [buffer.address for buffer in buffers], scalars, extents)
+
+    def _start_here(
+        self,
+        work: CudaExecutable,
+        addresses: list[int],
+        scalars: Sequence[float],
+        extents: Sequence[int],
+    ) -> None:
         if self.context.is_current():
             self._start(work, addresses, scalars, extents)
         else:
@@ -221,7 +241,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
             if isinstance(made, CompileError):
                 errors.append(made)
                 continue
-            cache.put(f"{key}.cubin", made)
+            cache.keep(f"{key}.cubin", made)
             self._binaries[key] = self._load(made, was_cached=False)
         if errors:
             raise errors[0]
