@@ -16,15 +16,18 @@ from tinytensor import report
 from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import CompileError, DeviceError, IndexOutOfRange, Site
+from tinytensor.families import Family, Structure, family_of, structure_of, variables_of
 from tinytensor.ops.attrs import CheckAttrs
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
+from tinytensor.ops.size import are_same, recorded_claims, value_of
 from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
 from tinytensor.program_cache import make_program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.schedule.describe import describe
+from tinytensor.schedule.kernels import KernelCall
 from tinytensor.schedule.memory import assign_memory
 from tinytensor.schedule.order import nbytes_of, written_by
 from tinytensor.schedule.probes import complaint, probe_of
@@ -75,10 +78,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel of a schedule, and where its params lie."""
+    """One kernel of a schedule, where its params lie, and the scalars it is given."""
 
     compiled: Compiled
     addresses: tuple[Address, ...]
+    scalars: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ class Graph:
     order: list[UOp]
 
 
-Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
+Key = tuple[Structure, str, Options]
 
 # Memory of BUFFER leaves, the lines that made them, memory that several leaves have, and the leaf
 # that holds an expression's value while somebody keeps it.
@@ -121,7 +125,8 @@ _SITES: weakref.WeakKeyDictionary[UOp, Site] = weakref.WeakKeyDictionary()
 _SHARED: weakref.WeakSet[Buffer] = weakref.WeakSet()
 _COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
 _COMPILED: OrderedDict[tuple[UOp, str, bool], Compiled] = OrderedDict()
-_SCHEDULES: OrderedDict[tuple[Structure, str, Options], Plan] = OrderedDict()
+_SCHEDULES: OrderedDict[tuple[Key, tuple[int, ...]], Plan] = OrderedDict()
+_FAMILIES: OrderedDict[Key, list[Family]] = OrderedDict()  # of graphs with variables alone
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
 _LOCK = ForkSafeLock()
@@ -175,6 +180,14 @@ def _copy_out(leaf: UOp) -> npt.NDArray[Any]:
     if array.size:
         Device[leaf.attrs.device].copy_out(_STORAGE[leaf], array.reshape(-1))
     return array
+
+
+def alias_of(leaf: UOp, shape: tuple[int, ...]) -> UOp:
+    """Return another leaf with the same memory."""
+    other = buffer(leaf.dtype, shape, leaf.attrs.device)
+    _STORAGE[other] = _STORAGE[leaf]
+    _SHARED.add(_STORAGE[leaf])
+    return other
 
 
 def storage_of(leaf: UOp) -> Buffer:
@@ -232,12 +245,9 @@ def _contents_of(node: UOp) -> UOp:
 
 
 def _with_shape(leaf: UOp, root: UOp) -> UOp:
-    if leaf.shape == root.shape:
+    if are_same(leaf.shape, root.shape):
         return leaf
-    other = buffer(leaf.dtype, root.shape, leaf.attrs.device)
-    _STORAGE[other] = _STORAGE[leaf]
-    _SHARED.add(_STORAGE[leaf])
-    return other
+    return alias_of(leaf, root.shape)
 
 
 def _resolve_copies(roots: Sequence[UOp]) -> Graph:
@@ -360,45 +370,53 @@ def _plan_for(
 ) -> Plan:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
     options = Options(config.fuse, config.verify, config.stress)
-    key = (_structure_of(order, roots, replaceable), device.name, options)
+    variables = variables_of(order)
+    structure = (structure_of(order, roots, replaceable, variables), device.name, options)
+    key = (structure, tuple(map(value_of, variables)))
     known = _SCHEDULES.get(key)
     if known is None or report.wants_schedule():
-        known = _SCHEDULES[key] = _schedule(order, roots, replaceable, device, options)
+        calls = _calls_for(structure, order, roots, variables, device)
+        known = _SCHEDULES[key] = _plan(calls, order, roots, replaceable, device)
         if len(_SCHEDULES) > MOST_SCHEDULES:
             _SCHEDULES.popitem(last=False)
     _SCHEDULES.move_to_end(key)
     return known
 
 
-def _structure_of(
-    order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp]
-) -> Structure:
-    """Describe a graph up to which buffers its leaves are; equal buffers stay equal.
+def _calls_for(
+    key: Key,
+    order: Sequence[UOp],
+    roots: Sequence[UOp],
+    variables: tuple[UOp, ...],
+    device: AnyDevice,
+) -> list[KernelCall]:
+    """Return the kernels that compute some values; those of a known family where one holds."""
+    if not roots:
+        return []
+    if not variables:
+        return schedule(roots, _target_of(device), key[-1])
+    families = _FAMILIES.setdefault(key, [])
+    _FAMILIES.move_to_end(key)
+    if len(_FAMILIES) > MOST_SCHEDULES:
+        _FAMILIES.popitem(last=False)
+    values = tuple(map(value_of, variables))
+    for each in families:
+        if each.holds(values):
+            return each.calls_in(order, variables)
+    with recorded_claims() as claims:
+        calls = schedule(roots, _target_of(device), key[-1])
+    families.append(family_of(calls, order, variables, claims))
+    return calls
 
-    Nor does it matter to a schedule where gradients end.
-    """
-    numbers = {node: number for number, node in enumerate(order)}
-    described = [
-        (node.dtype, node.attrs.shape)
-        if node.op is Op.BUFFER
-        else (
-            *(node.op, node.dtype, None if node.op is Op.DETACH else node.attrs),
-            *[numbers[each] for each in node.operands],
-        )
-        for node in order
-    ]
-    pairs = [(numbers[root], numbers.get(leaf)) for root, leaf in replaceable.items()]
-    return (*described, *[numbers[root] for root in roots], *pairs)
 
-
-def _schedule(
+def _plan(
+    calls: Sequence[KernelCall],
     order: Sequence[UOp],
     roots: Sequence[UOp],
     replaceable: dict[UOp, UOp],
     device: AnyDevice,
-    options: Options,
 ) -> Plan:
-    calls = schedule(roots, _target_of(device), options) if roots else []
+    """Say where the values of calls lie, and make their kernels ready."""
     assigned = assign_memory(calls, roots, replaceable)
     kernels = [step.kernel for step in assigned.steps]
     ready_before = [_key_of(kernel, device) in _COMPILED for kernel in kernels]
@@ -416,8 +434,9 @@ def _schedule(
         )
         for step in assigned.steps
     ]
+    scalars = [tuple(map(value_of, each.variables)) for each in calls]
     return Plan(
-        launches=tuple([Launch(*each) for each in zip(compiled, addresses, strict=True)]),
+        launches=tuple([Launch(*each) for each in zip(compiled, addresses, scalars, strict=True)]),
         arena_bytes=assigned.arena_bytes,
         roots=tuple([numbers[root] for root in roots]),
         replaced={numbers[root]: numbers[leaf] for root, leaf in assigned.replaced.items()},
@@ -442,9 +461,7 @@ def _run(plan: Plan, order: Sequence[UOp], device: AnyDevice) -> dict[int | None
     for leaf in plan.replaced.values():
         del _STORAGE[order[leaf]]
     for launch in plan.launches:
-        _launch(
-            launch.compiled, [_buffer_at(held, each, order) for each in launch.addresses], device
-        )
+        _launch(launch, [_buffer_at(held, each, order) for each in launch.addresses], device)
     return held
 
 
@@ -486,14 +503,15 @@ def _buffer_at(held: dict[int | None, Buffer], address: Address, order: Sequence
     return whole.part(address.offset, address.nbytes)
 
 
-def _launch(compiled: Compiled, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+    compiled = launch.compiled
     if config.stress:
         _poison(compiled.kernel, buffers, device)
     if not config.debug:
-        device.run(compiled.work, buffers)
+        device.run(compiled.work, buffers, launch.scalars)
         return
     start = device.event_record()
-    device.run(compiled.work, buffers)
+    device.run(compiled.work, buffers, launch.scalars)
     time_us = device.elapsed_us(start, device.event_record())
     report.print_launch(compiled.kernel, device.name, time_us)
 

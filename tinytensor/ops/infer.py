@@ -132,9 +132,16 @@ def _expand(node: UOp) -> Shape:
     x = _same_dtype(node)
     shape: Shape = node.attrs.shape
     check(len(shape) == len(x.shape), node, "number of axes differs")
-    fits = all(src in (1, dst) for src, dst in zip(x.shape, shape, strict=True))
+    fits = all(_is_repeated(src, dst) for src, dst in zip(x.shape, shape, strict=True))
     check(fits, node, "only axes of extent 1 expand")
     return shape
+
+
+def _is_repeated(extent: int, wanted: int) -> bool:
+    """Whether an extent expands: what is known only at launch is compared with 1 last."""
+    if type(extent) is int:
+        return extent == 1 or extent == wanted
+    return wanted == extent or extent == 1
 
 
 def _slice(node: UOp) -> Shape:

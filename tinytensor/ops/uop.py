@@ -120,6 +120,14 @@ class UOp:
         return compare(Op.LE, self, other)
 
 
+class Open:
+    """An int of a shape that is known only at launch; `ops/size.py` says what it does."""
+
+    __slots__ = ()
+    expression: UOp
+    value: int
+
+
 class _Forget:
     """Removes a dead node's key, unless another thread interned the key again meanwhile."""
 
@@ -139,11 +147,15 @@ _SERIALS: Iterator[int] = itertools.count()
 
 def const(dtype: DType, value: Number) -> UOp:
     """Return the constant of that value, rounded or wrapped to the dtype."""
+    if isinstance(value, Open):
+        return cast(cast(value.expression, dtypes.int64), dtype)
     return UOp(Op.CONST, dtype, (), a.ConstAttrs(encode(dtype, value)))
 
 
 def index_const(value: int) -> UOp:
-    """Return a constant of the index dtype."""
+    """Return a constant of the index dtype, or what stands for a number known only at launch."""
+    if isinstance(value, Open):
+        return value.expression
     return UOp(Op.CONST, dtypes.index, (), a.ConstAttrs(value))
 
 
@@ -151,6 +163,8 @@ def operand(like: UOp, value: UOp | Number) -> UOp:
     """Return a node as it is, and a number as a constant of the other node's dtype."""
     if isinstance(value, UOp):
         return value
+    if like.dtype is dtypes.index:
+        return index_const(int(value) if isinstance(value, float) else value)
     made = const(like.dtype.scalar, value)
     if like.dtype.lanes > 1:
         return UOp(Op.SPLAT, like.dtype, (made,))

@@ -7,13 +7,14 @@ Placed: first; lowering views needs to know where reading ends.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.kernel import Contraction, Decision
 from tinytensor.ops.op import ELEMENTWISE, VIEWS, Mark, Op
+from tinytensor.ops.size import elements_now
 from tinytensor.ops.uop import UOp
 from tinytensor.schedule.contraction import path_to_product
 from tinytensor.schedule.describe import describe
@@ -95,7 +96,7 @@ class _Chooser:
         self._tell_stored(node, node)
 
     def _tell_stored(self, node: UOp, anchor: UOp) -> None:
-        self._tell(node, {self.uses.kernel_place(anchor): math.prod(node.shape)})
+        self._tell(node, {self.uses.kernel_place(anchor): elements_now(node.shape)})
 
     def _tell(self, node: UOp, evaluations: Evaluations) -> None:
         if node in self.contractions:
@@ -104,7 +105,7 @@ class _Chooser:
         if node.op in ELEMENTWISE:
             behind = dict(evaluations)
         else:
-            count = math.prod(node.operands[0].shape) if node.op is Op.REDUCE else None
+            count = elements_now(node.operands[0].shape) if node.op is Op.REDUCE else None
             behind = {
                 self.uses.through(place, node): count or each for place, each in evaluations.items()
             }
@@ -130,7 +131,7 @@ class _Chooser:
             return Decision("store", describe(node), reason)
         if node.op is Op.GATHER and self.fuse:
             return self._weigh(node, use)
-        if node.op not in ELEMENTWISE:
+        if node.op not in ELEMENTWISE or reads_no_memory(node):
             return None
         if self.fuse == 0 and not self._is_product(node):
             return Decision("store", describe(node), "TT_FUSE=0: one kernel per op.")
@@ -144,7 +145,7 @@ class _Chooser:
         return node.op is Op.MUL and all(_is_sum(each) for each in readers)
 
     def _weigh(self, node: UOp, use: Use) -> Decision | None:
-        elements = math.prod(node.shape)
+        elements = elements_now(node.shape)
         readers = self.uses.kernels(use)
         if use.is_scattered:
             reason = f"it is read at {len(use.evaluations)} places."
@@ -175,7 +176,7 @@ class _Chooser:
                 computed[node] = None
                 stack.extend(each for each in node.operands if self._is_computed(each))
         read = {each for node in computed for each in node.operands if each not in computed}
-        loads = [each.dtype.itemsize for each in read if each.op not in (Op.CONST, Op.IOTA)]
+        loads = [each.dtype.itemsize for each in read if each.op not in LEAVES - {Op.BUFFER}]
         return Cost(sum(_own_flops(node) for node in computed), sum(loads))
 
     def _is_computed(self, node: UOp) -> bool:
@@ -206,6 +207,13 @@ def _own_flops(node: UOp) -> int:
 
 def _is_sum(node: UOp) -> bool:
     return node.op is Op.REDUCE and node.attrs.combine is Combine.ADD
+
+
+def reads_no_memory(node: UOp) -> bool:
+    """Whether a node counts sizes, or is a number made of them: that is never stored."""
+    while node.op is Op.CAST:
+        node = node.operands[0]
+    return node.dtype is dtypes.index
 
 
 def _below_views(factor: UOp) -> UOp:

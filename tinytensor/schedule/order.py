@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import heapq
-import math
 import random
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+from tinytensor.ops.size import elements_now
 from tinytensor.ops.uop import UOp
 from tinytensor.schedule.kernels import KernelCall
 
@@ -86,5 +86,5 @@ def written_by(call: KernelCall) -> list[UOp]:
 
 
 def nbytes_of(node: UOp) -> int:
-    """Return the size of a node's value in memory."""
-    return math.prod(node.shape) * node.dtype.itemsize
+    """Return the size of a node's value in memory, with the values that variables have now."""
+    return elements_now(node.shape) * node.dtype.itemsize

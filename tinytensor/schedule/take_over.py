@@ -36,6 +36,8 @@ def may_take(kernel: Kernel, output: int, operand: int) -> bool:
     place = numbers.index(output)
     index = stores[place].operands[1]
     loads = [node for node in walk(stores) if _reads(node, operand)]
+    if kernel.variables and any(len(load.operands) > 2 for load in loads):
+        return False  # what is guarded may end before the output does, whatever both are at most
     return (
         all(load.operands[1] is index for load in loads)
         and not any(_reads(node, operand) for node in walk(stores[place + 1 :]))

@@ -8,6 +8,7 @@ import numpy as np
 
 from tinytensor.dtype import DType, dtypes, promote
 from tinytensor.errors import DeviceError, DTypeError
+from tinytensor.ops.size import Size
 from tinytensor.ops.uop import Number, UOp, cast, const
 from tinytensor.tensor.axes import broadcast_shapes
 from tinytensor.tensor.base import TensorBase
@@ -38,7 +39,7 @@ def align_pair(who: str, x: TensorBase, y: Operand) -> tuple[UOp, UOp]:
         same = left.dtype is right.dtype and left.shape == right.shape
         if same and x.device == y.device:
             return left, right
-    elif isinstance(y, (int, float)):
+    elif isinstance(y, (int, float, Size)):
         own = number_dtype(y)
         target = _outrank(own, x.uop.dtype)
         left = cast(x.uop, target)
@@ -69,7 +70,7 @@ def check_devices(who: str, tensors: list[TensorBase]) -> None:
 
 def is_number(value: object) -> bool:
     """Tell whether a value is a Python or NumPy number."""
-    return isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating))
+    return isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating, Size))
 
 
 def result_dtype(who: str, *operands: Operand) -> DType:
