@@ -34,6 +34,7 @@ from tinytensor.errors import InternalError
 from tinytensor.ops.linear import Grid, Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import LaunchShape, Program
+from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp
 from tinytensor.target import Target
 
@@ -125,7 +126,8 @@ class CudaWriter(StatementWriter):
         maps = tuple(self.tensor_maps)
         shared_bytes = grid.shared_bytes
         waits = self.waits_itself
-        return LaunchShape(entry, grid.blocks, grid.threads, shared_bytes, maps, waits)
+        across = "" if grid.across is None else show(grid.across)
+        return LaunchShape(entry, grid.blocks, grid.threads, shared_bytes, maps, waits, across)
 
     def entry(self, entry: str, has_workspace: bool) -> str:
         """Write the function."""

@@ -14,6 +14,8 @@ class LaunchShape:
     `tensor_maps` are the TENSOR_MAP nodes of the entry's last arguments, in order; the runtime
     encodes each from its buffer's address and passes the 128 bytes by value. An entry that
     `waits_itself` may start while the launch before it ends: it touches memory only after waiting.
+    Where `across` is given, the text of an index expression over scalars, that many blocks run
+    along x, at least one.
     """
 
     entry: str
@@ -22,6 +24,7 @@ class LaunchShape:
     shared_bytes: int
     tensor_maps: tuple[UOp, ...] = ()
     waits_itself: bool = False
+    across: str = ""
 
 
 @dataclass(frozen=True, slots=True)

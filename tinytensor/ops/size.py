@@ -92,6 +92,11 @@ def size_of(expression: UOp, values: Mapping[UOp, int]) -> int:
     return _sized(simplify_index(expression), index_at(expression, values))
 
 
+def claim_value(variable: UOp) -> int:
+    """Return a bound variable's value, and claim that it is this one."""
+    return operator.index(size_of(variable, {variable: value_of(variable)}))
+
+
 def is_one(extent: int) -> bool:
     """Whether an extent is 1 at every launch."""
     return type(extent) is int and extent == 1

@@ -89,7 +89,7 @@ def build_kernel(
     sink, *closed = substitute_all((sink, *ranges), numbered_variables(variables))
     ranges = tuple(closed)
     kernel = Kernel(
-        name=_name(sink, ranges),
+        name=name_of(sink, ranges),
         sink=sink,
         ranges=ranges,
         params=tuple([_param(node, node in outputs) for node in nodes]),
@@ -179,7 +179,7 @@ def _index_dtype(sink: UOp) -> DType:
     return dtypes.int32
 
 
-def _name(sink: UOp, ranges: Sequence[UOp]) -> str:
+def name_of(sink: UOp, ranges: Sequence[UOp]) -> str:
     """Return a C identifier that says what kind of kernel it is, its dtype and its space."""
     nodes = walk((sink,))
     kinds = {node.op for node in nodes}

@@ -11,6 +11,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, walk
 from tinytensor.ops.verify import verify_indexed, verify_tensor
 from tinytensor.schedule.check import check_contraction
+from tinytensor.schedule.closing import close_products
 from tinytensor.schedule.contraction import recognize
 from tinytensor.schedule.kernels import KernelCall, Numbering, build_kernel
 from tinytensor.schedule.landmarks import find_landmarks, nodes_down_to_product
@@ -57,6 +58,7 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
         for region, outputs in regions.items()
         if any(0 not in node.shape for node in outputs)
     ]
+    calls = [close_products(call, target) for call in calls]
     if options.verify:
         for call in calls:
             verify_indexed(call.kernel)

@@ -100,7 +100,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
                 addresses.append(self._workspace_address(work.workspace_bytes))
             work.place(self.driver, addresses, scalars)
             for launch in work.launches:
-                status = launch.start()[0]
+                status = launch.run(scalars)
                 if status:
                     self.driver.check(f"the launch of {launch.entry}", status)
 

@@ -8,7 +8,9 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tinytensor.ops.extents import index_with
 from tinytensor.ops.program import LaunchShape, Program
+from tinytensor.ops.text import parse_node
 from tinytensor.ops.uop import UOp
 from tinytensor.runtime.cuda.driver import Driver, Handle
 
@@ -34,16 +36,24 @@ class Binary:
 class PreparedLaunch:
     """One entry's launch: `start` calls cuLaunchKernel; `pointers` also has its tensor maps' slots.
 
-    What `start` is bound to holds the address of `pointers`, which point to the parameters' values.
+    Where `across` says how many blocks run along x, `start` is given that. What it is bound to
+    holds the address of `pointers`, which point to the parameters' values.
     Units: `local_bytes` of one thread's stack frame and spilled registers.
     """
 
     entry: str
-    start: Callable[[], tuple[Handle]]
+    start: Callable[..., tuple[Handle]]
     pointers: ctypes.Array[ctypes.c_void_p]
     tensor_maps: tuple[UOp, ...]
     first_map: int
     local_bytes: int
+    across: UOp | None = None
+
+    def run(self, scalars: Sequence[float]) -> Handle:
+        """Launch, and return the driver's status."""
+        if self.across is None:
+            return self.start()[0]
+        return self.start(max(1, index_with(self.across, scalars)))[0]
 
 
 class CudaExecutable:
@@ -113,17 +123,23 @@ def prepare_launch(
         tensor_maps=shape.tensor_maps,
         first_map=count,
         local_bytes=driver.function_attribute(function, "LOCAL_SIZE_BYTES"),
+        across=parse_node(shape.across) if shape.across else None,
     )
 
 
 def _start(
     driver: Driver, stream: Handle, function: Handle, shape: LaunchShape, parameters: int
-) -> Callable[[], tuple[Handle]]:
-    """Return the call that launches an entry, with all it takes but the parameters' values."""
+) -> Callable[..., tuple[Handle]]:
+    """Return the call that launches an entry, with all it takes but the parameters' values.
+
+    The blocks along x are not bound where they depend on scalars.
+    """
     api, block = driver.api, (shape.threads, 1, 1)
     if not shape.waits_itself:
-        tail = (shape.shared_bytes, stream, parameters, 0)
-        return functools.partial(api.cuLaunchKernel, function, *shape.grid, *block, *tail)
+        rest = (*shape.grid[1:], *block, shape.shared_bytes, stream, parameters, 0)
+        if shape.across:
+            return lambda across: api.cuLaunchKernel(function, across, *rest)
+        return functools.partial(api.cuLaunchKernel, function, shape.grid[0], *rest)
     early = api.CUlaunchAttribute()
     name = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
     early.id = driver.constant("CUlaunchAttributeID", name)
@@ -133,7 +149,14 @@ def _start(
     launch.blockDimX, launch.blockDimY, launch.blockDimZ = block
     launch.sharedMemBytes, launch.hStream = shape.shared_bytes, stream
     launch.attrs, launch.numAttrs = [early], 1
-    return functools.partial(api.cuLaunchKernelEx, launch, function, parameters, 0)
+    call = functools.partial(api.cuLaunchKernelEx, launch, function, parameters, 0)
+
+    def start_on(across: int) -> tuple[Handle]:
+        launch.gridDimX = across
+        status: tuple[Handle] = call()
+        return status
+
+    return start_on if shape.across else call
 
 
 def _allow_shared(driver: Driver, function: Handle, shared_bytes: int) -> None:
