@@ -16,6 +16,7 @@ from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import folded_ranges
 from tinytensor.ops.uop import UOp, substitute, walk
+from tinytensor.schedule.narrowing import narrow_writes
 
 REASON = "it is computed in the memory of operand {}, which nobody reads after it."
 
@@ -50,7 +51,10 @@ def _reads(node: UOp, number: int) -> bool:
 
 
 def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:
-    """Return the kernel with the params of some outputs in place of those of operands."""
+    """Return the kernel with the params of some outputs in place of those of operands.
+
+    It then writes only what changes.
+    """
     kept = [number for number in range(len(kernel.params)) if number not in taken.values()]
     outputs = {operand: output for output, operand in taken.items()}
     renamed = {
@@ -59,12 +63,13 @@ def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:
         if node.op is Op.PARAM
     }
     reasons = [Decision("reuse", f"output {each}", REASON.format(taken[each])) for each in taken]
-    return replace(
+    merged = replace(
         kernel,
         sink=substitute(kernel.sink, renamed),
         params=tuple([kernel.params[number] for number in kept]),
         decisions=(*kernel.decisions, *reasons),
     )
+    return narrow_writes(merged)
 
 
 def _renumbered(param: UOp, number: int) -> UOp:
