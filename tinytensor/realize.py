@@ -424,8 +424,9 @@ def _plan(
     compiled = _compile(kernels, device)
     if kernels and report.wants_schedule():
         plans = [each.lowered.decisions if each.lowered else () for each in compiled]
-        planned = zip(kernels, plans, ready_before, strict=True)
-        report.show_schedule(roots, [report.Planned(*each) for each in planned])
+        planned = zip(kernels, report.reads_of(calls), plans, ready_before, strict=True)
+        target = _target_of(device)
+        report.show_schedule(roots, [report.Planned(*each, target) for each in planned])
         for each in compiled:
             _show_code(each, device)
     numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}

@@ -11,6 +11,7 @@ from tinytensor.codegen.plans import (
     cuda_contraction,
     cuda_ffma,
     cuda_folding,
+    cuda_hopper,
     cuda_loops,
     cuda_pointwise,
     cuda_reduction,
@@ -51,6 +52,7 @@ PLANS = (
     Plan("loops", loops.facts, loops.lower, loops.describe, takes_open=True),
 )
 CUDA_PLANS = (
+    Plan("hopper", cuda_hopper.facts, cuda_hopper.lower, cuda_hopper.describe),
     Plan("contraction", cuda_contraction.facts, cuda_contraction.lower, cuda_contraction.describe),
     Plan("multiply-add", cuda_ffma.facts, cuda_ffma.lower, cuda_ffma.describe),
     Plan("reduction", cuda_reduction.facts, cuda_folding.lower, cuda_reduction.describe, True),

@@ -154,13 +154,14 @@ class Evaluator:
         guard = self._at(0)._guard(node)
         if stride == -1:
             first = self._last_of(first)
-        loaded = self._b.load(self._buffer(node), first, self._lanes, self._valid, guard)
+        where = (self._buffer(node), first)
+        loaded = self._b.load_unwritten(*where, self._lanes, self._valid, guard)
         return loaded if stride == 1 else self._reverse(loaded)
 
     def _load_lane(self, node: UOp, number: int) -> UOp:
         point = self._at(number)
         index = point.value(node.operands[1])
-        return self._b.load(self._buffer(node), index, guard=point._guard(node))
+        return self._b.load_unwritten(self._buffer(node), index, guard=point._guard(node))
 
     def _store_lane(self, store: UOp, number: int, value: UOp) -> None:
         point = self._at(number)

@@ -125,6 +125,8 @@ def _variable(warp: Warp, node: UOp) -> Array:
 def _place(warp: Warp, node: UOp) -> Array:
     if node.attrs.kind == "thread":
         return (warp.number * WARP_THREADS + LANES).astype(np.int32)
+    if node.attrs.kind == "warp":
+        return np.full(WARP_THREADS, warp.number, np.int32)
     axis = ("block_x", "block_y", "block_z").index(node.attrs.kind)
     return np.full(WARP_THREADS, warp.block.place[axis], np.int32)
 
@@ -172,7 +174,7 @@ def _call(warp: Warp, node: UOp, cond: Array, *operands: Array) -> Array:
 CONTROL_STEPS: dict[Op, Callable[..., Array | None]] = {
     **dict.fromkeys(EVALUATE, _elementwise),
     **dict.fromkeys((Op.PARAM, Op.WORKSPACE, Op.SHARED, Op.TILE, Op.MBARRIERS), _nothing),
-    Op.TENSOR_MAP: _nothing,
+    **dict.fromkeys((Op.TENSOR_MAP, Op.GRID_WAIT), _nothing),
     **dict.fromkeys((Op.LANE, Op.SHUFFLE), _shuffle),
     Op.LOOP: _loop,
     Op.ENDLOOP: _end_loop,

@@ -217,8 +217,7 @@ class Warp:
         if buffer.op is Op.PARAM:
             return launch.params[attrs.number], 0, attrs.elements
         if buffer.op is Op.TENSOR_MAP:
-            memory = launch.params[attrs.param]
-            return memory, 0, memory.contents.size // buffer.dtype.itemsize
+            return self.memory(buffer.operands[0])
         if buffer.op is Op.TILE:
             count = attrs.rows * attrs.columns * attrs.stages
             return self.block.shared, attrs.offset_bytes, count

@@ -61,16 +61,20 @@ def _iota(node: UOp) -> Shape:
 
 
 def _elementwise(node: UOp) -> Shape:
-    first = node.operands[0]
-    check(len(node.operands) == len(node.op.operands), node, "has another number of operands")
-    check(all([each.shape == first.shape for each in node.operands]), node, "shapes differ")
-    check(all([each.dtype.lanes == node.dtype.lanes for each in node.operands]), node, "lanes")
+    first, *others = node.operands
+    lanes = node.dtype.lanes
+    check(len(others) + 1 == len(node.op.operands), node, "has another number of operands")
+    for each in others:
+        check(each.shape == first.shape, node, "shapes differ")
+        check(each.dtype is first.dtype or each.dtype.lanes == lanes, node, "lanes")
+    check(first.dtype.lanes == lanes, node, "lanes")
     return first.shape
 
 
 def _arithmetic(node: UOp) -> Shape:
     shape = _elementwise(node)
-    check(all([each.dtype is node.dtype for each in node.operands]), node, "dtypes differ")
+    for each in node.operands:
+        check(each.dtype is node.dtype, node, "dtypes differ")
     scalar = node.dtype.scalar
     if node.op in INTEGER_ONLY:
         check(scalar.is_int or scalar is dtypes.bool, node, "takes integers or bool")

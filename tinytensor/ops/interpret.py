@@ -228,6 +228,10 @@ def _multiply_add_exactly(x: float, y: float, z: float) -> float:
 _MULTIPLY_ADD = np.frompyfunc(_multiply_add_exactly, 3, 1)
 
 
+def _scale(x: Array, n: Array) -> Array:
+    return np.ldexp(x, np.nan_to_num(n).astype(np.int32))
+
+
 # Bits.
 def _shift(function: Callable[..., Array]) -> Meaning:
     """Lift a shift: outside 0 .. bits - 1 a right shift leaves the sign, a left shift nothing."""
@@ -309,6 +313,7 @@ EVALUATE: dict[Op, Meaning] = {
     Op.TRUNCDIV: _arithmetic(_truncated_divide),
     Op.TRUNCMOD: _arithmetic(_truncated_modulo),
     Op.ABS: _arithmetic(np.abs),
+    Op.SCALE: _arithmetic(_scale),
     Op.EXP2_APPROX: _flushing(np.exp2),
     Op.RECIPROCAL_APPROX: _flushing(np.reciprocal),
 }

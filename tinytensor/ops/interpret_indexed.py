@@ -77,7 +77,9 @@ def run_sink(
     steps = _plan_steps(nodes, affine)
     found = [each for each in nodes if each.op is Op.RANGE]
     extents = {each: index_with(exact_extent(each), scalars) for each in found}
-    for block in _split_into_blocks(nodes, ranges, extents):
+    whole = _ranges_in_one_piece(nodes)
+    split = [each for each in ranges if each not in whole]
+    for block in _split_into_blocks(nodes, split, extents):
         space = _Space(block, affine, arrays, scalars)
         values: dict[UOp, Array] = {}
         for step in steps:
@@ -89,6 +91,7 @@ def run_sink(
 
 # What to evaluate.
 def _plan_steps(nodes: Sequence[UOp], affine: dict[UOp, Affine]) -> list[Step]:
+    nodes = sorted(nodes, key=lambda each: each.op is Op.STORE)  # they come after all that is read
     needed = {node for node in nodes if node.op is Op.STORE}
     reads: dict[UOp, tuple[UOp, ...]] = {}
     last_reader: dict[UOp, UOp] = {}
@@ -158,10 +161,30 @@ def _scale(x: Affine, factor: int) -> Affine:
 
 
 # Blocks.
+def _ranges_in_one_piece(nodes: Sequence[UOp]) -> frozenset[UOp]:
+    """Return the ranges that some fold of what the stores overwrite does not vary over.
+
+    All of a row is folded before any of it is written, so it is never split.
+    """
+    varies = dependencies(nodes)
+    written = {node.operands[0] for node in nodes if node.op is Op.STORE}
+    folds = [
+        node
+        for node in nodes
+        if folded_ranges(node)
+        and any(each.op is Op.LOAD and each.operands[0] in written for each in walk((node,)))
+    ]
+    ranges = frozenset([node for node in nodes if node.op is Op.RANGE])
+    return ranges.difference(*[varies[fold] for fold in folds]) if folds else frozenset()
+
+
 def _split_into_blocks(
     nodes: Sequence[UOp], ranges: Sequence[UOp], extents: dict[UOp, int]
 ) -> Iterator[Block]:
-    """Split the ranges, outermost first, until no value of a block is too large."""
+    """Split some ranges, outermost first, until no value of a block is too large.
+
+    All others stay whole.
+    """
     contracts = any(node.op is Op.CONTRACT for node in nodes)
     limit = CONTRACTION_ELEMENTS if contracts else CACHED_ELEMENTS
     spaces = set(dependencies(nodes).values())

@@ -21,7 +21,7 @@ from tinytensor.ops.interpret import (
     scalar_of,
     to_storage,
 )
-from tinytensor.ops.linear import Linear
+from tinytensor.ops.linear import UNORDERED, Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import Number, UOp
 
@@ -64,6 +64,7 @@ class _Machine:
         self.registers: dict[UOp, Array] = {}
         self.scratch = np.full(linear.workspace_bytes, POISON_BYTE, np.uint8)
         self.written = np.zeros(linear.workspace_bytes, np.bool_)
+        self.stored = [np.zeros(each.size, np.bool_) for each in arrays]
         numbered = list(enumerate(linear.statements))
         self.opened = {node: i for i, node in numbered if node.op in (Op.LOOP, Op.IF)}
         self.halved = {node.operands[0]: i for i, node in numbered if node.op is Op.ELSE}
@@ -82,14 +83,15 @@ class _Machine:
         return InternalError(f"run linear: {self.name}: {sentence}: {where}.")
 
     def elements(self, node: UOp, index: Array) -> tuple[Array, Array]:
-        """Return the elements an access touches, and which of their bytes were written."""
+        """Return the elements an access touches, and which (of scratch: bytes) were written."""
         buffer, begin, valid = node.operands[0], int(index), node.attrs.valid
         count, itemsize = buffer.attrs.elements, buffer.dtype.itemsize
         if begin < 0 or begin + valid > count:
             sentence = f"elements {begin} to {begin + valid - 1} are not within {count}"
             raise self.refuse(node, sentence)
         if buffer.op is Op.PARAM:
-            return self.arrays[buffer.attrs.number][begin : begin + valid], _NOWHERE
+            number, touched = buffer.attrs.number, slice(begin, begin + valid)
+            return self.arrays[number][touched], self.stored[number][touched]
         first = buffer.attrs.offset_bytes + begin * itemsize
         touched = slice(first, first + valid * itemsize)
         if touched.stop > self.scratch.size:
@@ -97,7 +99,6 @@ class _Machine:
         return self.scratch[touched].view(buffer.dtype.storage_numpy), self.written[touched]
 
 
-_NOWHERE = np.ones(0, np.bool_)
 _CLOSE = (Op.ENDLOOP, Op.ENDIF)
 
 
@@ -149,7 +150,11 @@ def _load(machine: _Machine, node: UOp, index: Array, *guard: Array) -> Array:
     stored = np.zeros(lanes, node.dtype.storage_numpy)
     if all(guard):
         stored[:valid], written = machine.elements(node, index)
-        if machine.poison and not written.all():
+        is_pure = node.attrs.order == UNORDERED
+        if is_pure and written.any():
+            raise machine.refuse(node, "reads what this launch wrote; such a load has an order")
+        is_scratch = node.operands[0].op is Op.WORKSPACE
+        if machine.poison and is_scratch and not written.all():
             raise machine.refuse(node, "reads scratch memory that was never written")
     values = from_storage(stored, node.dtype)
     return values if lanes > 1 else values.reshape(())

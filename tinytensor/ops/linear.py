@@ -11,13 +11,13 @@ from tinytensor.ops.kernel import Param
 from tinytensor.ops.op import ELEMENTWISE, MACHINE, Op
 from tinytensor.ops.uop import UOp
 
-# Values that depend on their operands alone; a load of a buffer nobody writes is one too.
+# Values that depend on their operands alone; a load of what nobody has written is one too.
 PURE = ELEMENTWISE | {
     *(Op.CONST, Op.VARIABLE, Op.PARAM, Op.WORKSPACE, *MACHINE),
     *(Op.SPLAT, Op.STACK, Op.LANE, Op.SHUFFLE, Op.CALL, Op.MMA),
     *(Op.PLACE, Op.SHARED, Op.TILE, Op.MBARRIERS, Op.TENSOR_MAP),
 }
-UNORDERED = -1  # the order of a load from a buffer that the kernel does not write
+UNORDERED = -1  # the order of a load of elements that the kernel has not written before it
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinytensor.ops.uop import UOp
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """What the bulk copy engine is told of a buffer: param `number`, or the workspace's at -1.
+
+    Shape and box in elements, innermost first. Units: `offset_bytes` from the buffer's begin;
+    `strides_bytes` of the axes after the first.
+    """
+
+    number: int
+    offset_bytes: int
+    itemsize: int
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
     """How a GPU runs one entry: blocks of threads. Units: `shared_bytes` of dynamic shared memory.
 
-    `tensor_maps` are the TENSOR_MAP nodes of the entry's last arguments, in order; the runtime
-    encodes each from its buffer's address and passes the 128 bytes by value. An entry that
+    `tensor_maps` are the entry's last arguments, in order; the runtime encodes each from its
+    buffer's address and passes the 128 bytes by value. An entry that
     `waits_itself` may start while the launch before it ends: it touches memory only after waiting.
     Where `across` is given, the text of an index expression over scalars, that many blocks run
     along x, at least one.
@@ -22,7 +37,7 @@ class LaunchShape:
     grid: tuple[int, int, int]
     threads: int
     shared_bytes: int
-    tensor_maps: tuple[UOp, ...] = ()
+    tensor_maps: tuple[TensorMap, ...] = ()
     waits_itself: bool = False
     across: str = ""
 

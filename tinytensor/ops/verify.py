@@ -329,8 +329,8 @@ def _check_linear_access(verifier: Verifier, node: UOp, linear: Linear) -> None:
     if node.op is Op.STORE:
         check_written(verifier, node, linear.params)
     elif node.attrs.order == UNORDERED:
-        mutable = buffer.op is not Op.PARAM or linear.params[buffer.attrs.number].written
-        verifier.require(not mutable, node, "reads what changes; such a load has an order")
+        is_param = buffer.op is Op.PARAM
+        verifier.require(is_param, node, "reads scratch memory; such a load has an order")
 
 
 # Values.

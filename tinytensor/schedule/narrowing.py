@@ -17,7 +17,7 @@ from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.guards import conjuncts
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.ranges import dependencies
+from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.simplify import simplify
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.sums import build, collect
@@ -34,7 +34,8 @@ from tinytensor.ops.uop import (
 
 def narrow_writes(kernel: Kernel) -> Kernel:
     """Return the kernel without the stores of what is there; see the top of this file."""
-    if len(kernel.sink.operands) != 1:
+    has_folds = any(folded_ranges(node) for node in walk([kernel.sink]))
+    if len(kernel.sink.operands) != 1 or has_folds:
         return kernel
     store = _guarded(kernel.sink.operands[0])
     if len(store.operands) < 4:

@@ -9,52 +9,128 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from tinytensor.ops.kernel import Decision
-from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
+from tinytensor.ops.op import VIEWS
 from tinytensor.ops.uop import UOp
-from tinytensor.schedule.describe import describe
+from tinytensor.schedule.cost import holding_seconds
+from tinytensor.schedule.describe import describe, short_size, short_time
+from tinytensor.schedule.materialize import Chooser, count_kernels
 from tinytensor.schedule.order import nbytes_of
 from tinytensor.schedule.region import LEAVES, Region, source_of
-
-MOST_COMPUTED = 32  # ops that one reader computes a second time
 
 Outputs = dict[Region, tuple[UOp, ...]]
 
 
-def spare_outputs(outputs: Outputs, order: Sequence[UOp], roots: AbstractSet[UOp]) -> Outputs:
+def spare_outputs(outputs: Outputs, order: Sequence[UOp], chooser: Chooser) -> Outputs:
     """Return fewer outputs where an epilogue stores more bytes than what they all come from.
 
     A gelu and its gradient share four values of each element of a product; two are enough. Others
-    are computed again where a reader needs each element once, and reads nothing else for it.
+    are computed again where their readers have room for it, and the time it takes is worth the
+    memory: what is held for a gradient is the same choice.
     """
     users: dict[UOp, list[UOp]] = {}
     for node in order:
         for each in node.operands:
             users.setdefault(each, []).append(node)
-    members = {node for region in outputs for node in region.position}
     written = {node for nodes in outputs.values() for node in nodes}
     spared = dict(outputs)
+    ranks = {region.anchor: region.rank for region in outputs}
     for region, nodes in outputs.items():
         base = _common_source(region, users)
-        free = [node for node in nodes if node is not base and node not in roots]
-        fit = [
-            node
-            for node in free
-            if _is_read_once(region, node, users, members)
-            and _is_cheap(region, node, base, written)
+        free = [node for node in nodes if node is not base and node not in chooser.roots]
+        again = [_again(region, node, base, chooser, written) for node in free]
+        fit = sorted((each for each in again if each), key=lambda each: each.longer)
+        lives = {node: _life(region, node, ranks, chooser) for node in (*nodes, base)}
+        choices = [
+            _Sparing(region, nodes, base, fit[:count], lives, chooser)
+            for count in range(len(fit) + 1)
         ]
-        kept = [node for node in nodes if node not in fit]
-        stored = [node for node in region.position if node in {*kept, base}]
-        if sum(map(nbytes_of, stored)) < sum(map(nbytes_of, nodes)):
-            spared[region] = tuple(stored)
-            region.decisions += [_decision(node, base) for node in fit]
+        best = max(choices, key=lambda each: each.gain)
+        if best.gain > 0:
+            spared[region] = best.stored
+            best.record()
     return spared
 
 
-def _decision(node: UOp, base: UOp) -> Decision:
-    reason = f"its readers compute it again from {describe(base)}, which is smaller than all."
-    return Decision("spare", describe(node), reason)
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """A value computed again by its readers, and what they take longer for it."""
+
+    node: UOp
+    kernels: int
+    longer: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Sparing:
+    """Some outputs of a region spared."""
+
+    region: Region
+    nodes: tuple[UOp, ...]
+    base: UOp
+    again: list[_Again]
+    lives: Mapping[UOp, int]
+    chooser: Chooser
+
+    @property
+    def stored(self) -> tuple[UOp, ...]:
+        kept = {*self.nodes, self.base} if self.again else {*self.nodes}
+        kept -= {each.node for each in self.again}
+        return tuple([node for node in self.region.position if node in kept])
+
+    @property
+    def nbytes_spared(self) -> int:
+        """The bytes less to hold, on average over the longest life: what is spared prolongs one."""
+        lives = dict(self.lives)
+        held = sum(nbytes_of(node) * lives[node] for node in self.nodes)
+        lives[self.base] = max(lives[self.base], *(lives[each.node] for each in self.again), 0)
+        left = sum(nbytes_of(node) * lives[node] for node in self.stored)
+        return (held - left) // max(lives.values())
+
+    @property
+    def worth(self) -> float:
+        return holding_seconds(self.nbytes_spared, self.chooser.target)
+
+    @property
+    def gain(self) -> float:
+        return self.worth - sum(each.longer for each in self.again)
+
+    def record(self) -> None:
+        """Say it of each value, and of the one they come from."""
+        base = describe(self.base)
+        gain = f"{short_size(self.nbytes_spared)} less to hold are worth {short_time(self.worth)}"
+        for each in [each for each in self.again if each.kernels]:
+            time = f"{short_time(max(each.longer, 0.0))} in {count_kernels(each.kernels)}"
+            reason = f"computed again from {base} for {time}; in all, {gain}."
+            self.region.decisions.append(Decision("spare", describe(each.node), reason))
+        if self.base not in self.nodes:
+            reason = "the values not stored here are computed from it."
+            self.chooser.stored[self.base] = Decision("store", base, reason)
+
+
+def _life(region: Region, node: UOp, ranks: Mapping[UOp, int], chooser: Chooser) -> int:
+    """Return for how many ranks of kernels a value is held; what is asked for, to the end."""
+    readers = chooser.readings_outside(region, node)
+    last = max((ranks[each] for each in readers), default=0)
+    return max(1, (max(ranks.values()) if node in chooser.roots else last) - region.rank)
+
+
+def _again(
+    region: Region, node: UOp, base: UOp, chooser: Chooser, written: AbstractSet[UOp]
+) -> _Again | None:
+    """Say what it takes to compute a value again; None where that has no room."""
+    ops = _computed_again(region, node, base, written)
+    found = chooser.price(ops)
+    readings = chooser.readings_outside(region, node)
+    has_room = [chooser.has_room(each, found.ops * use.places) for each, use in readings.items()]
+    if not ops or not all(has_room):
+        return None
+    longer = [
+        chooser.seconds_longer(kernel, use, found, spared=node) for kernel, use in readings.items()
+    ]
+    return _Again(node, len(readings), sum(longer))
 
 
 def _common_source(region: Region, users: Mapping[UOp, list[UOp]]) -> UOp:
@@ -67,31 +143,23 @@ def _common_source(region: Region, users: Mapping[UOp, list[UOp]]) -> UOp:
         chain += found
 
 
-def _is_read_once(
-    region: Region, node: UOp, users: Mapping[UOp, list[UOp]], members: AbstractSet[UOp]
-) -> bool:
-    """Whether all who read a value outside of its region need each element once."""
-    shown = [each for each in region.position if source_of(region, each) is node]
-    readers = [each for view in shown for each in users.get(view, ())]
-    outside = [each for each in readers if each not in region.position]
-    once = ELEMENTWISE | {Op.REDUCE}
-    return all(each in members and each.op in once for each in outside)
-
-
-def _is_cheap(region: Region, node: UOp, base: UOp, written: AbstractSet[UOp]) -> bool:
-    """Whether it takes few ops and nothing but the base and what is stored to compute a value."""
-    seen = {node}
+def _computed_again(
+    region: Region, node: UOp, base: UOp, written: AbstractSet[UOp]
+) -> dict[UOp, None]:
+    """Return the ops from the base and what is stored to a value; none if others are read."""
+    seen: dict[UOp, None] = {node: None}
     stack = [node]
     while stack:
         for each in stack.pop().operands:
             is_given = source_of(region, each) is base or each.op in LEAVES
             if is_given or each in seen:
                 continue
-            if each not in region.position and not _shows_stored(each, written):
-                return False
-            seen.add(each)
-            stack += [each] * (each in region.position)
-    return len(seen) <= MOST_COMPUTED
+            if each in region.position:
+                seen[each] = None
+                stack.append(each)
+            elif not _shows_stored(each, written):
+                return {}
+    return seen
 
 
 def _shows_stored(node: UOp, written: AbstractSet[UOp]) -> bool:

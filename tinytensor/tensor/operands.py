@@ -8,7 +8,7 @@ import numpy as np
 
 from tinytensor.dtype import DType, dtypes, promote
 from tinytensor.errors import DeviceError, DTypeError
-from tinytensor.ops.size import Size
+from tinytensor.ops.size import Size, are_same
 from tinytensor.ops.uop import Number, UOp, cast, const
 from tinytensor.tensor.axes import broadcast_shapes
 from tinytensor.tensor.base import TensorBase
@@ -36,9 +36,11 @@ def align_pair(who: str, x: TensorBase, y: Operand) -> tuple[UOp, UOp]:
     """Return two operands in their common dtype and shape; quick in the usual cases."""
     if isinstance(y, TensorBase):
         left, right = x.uop, y.uop
-        same = left.dtype is right.dtype and left.shape == right.shape
-        if same and x.device == y.device:
-            return left, right
+        if left.dtype is right.dtype and x.device == y.device:
+            if are_same(left.shape, right.shape):
+                return left, right
+            if right.shape and are_same(left.shape[-len(right.shape) :], right.shape):
+                return left, broadcast(right, left.shape)
     elif isinstance(y, (int, float, Size)):
         own = number_dtype(y)
         target = _outrank(own, x.uop.dtype)

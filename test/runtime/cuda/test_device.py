@@ -14,27 +14,20 @@ from runtime.cuda.fake_driver import (
     Result,
 )
 from runtime.cuda.programs import (
-    BOX_COLUMNS,
-    BOX_ROWS,
-    COLUMNS,
     GRID,
-    ROWS,
-    STRIDE,
     THREADS,
     add_program,
     bulk_program,
     shared_program,
     stack_program,
+    tensor_map,
     two_launch_program,
 )
 
 from tinytensor.config import config
-from tinytensor.dtype import dtypes
 from tinytensor.errors import DeviceError
-from tinytensor.ops.attrs_blocks import TensorMapAttrs
-from tinytensor.ops.op import Op
 from tinytensor.ops.text import show
-from tinytensor.ops.uop import UOp, make_variable
+from tinytensor.ops.uop import make_variable
 from tinytensor.runtime.cuda import device as cuda_device
 from tinytensor.runtime.cuda import driver as cuda_driver
 from tinytensor.runtime.slabs import LARGEST_CARVED_BYTES, SLAB_BYTES
@@ -162,8 +155,7 @@ def test_a_stack_frame_is_noted(device):
 
 
 def test_a_tensor_map_is_encoded_once_an_address_and_passed_by_value(device, fake):
-    shape = TensorMapAttrs(1, (COLUMNS, ROWS), (STRIDE,), (BOX_COLUMNS, BOX_ROWS), 64)
-    executable = device.compile([bulk_program(UOp(Op.TENSOR_MAP, dtypes.float32, (), shape))])[0]
+    executable = device.compile([bulk_program(tensor_map(64))])[0]
     out, x = device.allocate(4096), device.allocate(4096)
 
     for source in (x, x, out):

@@ -12,6 +12,7 @@ from tinytensor.codegen.plans.accumulate import (
     Accumulator,
     Fold,
     Part,
+    as_minimum,
     fold_of,
     join_all,
     join_lanes,
@@ -246,8 +247,11 @@ class Nest:
             }
             first = self._loops_of(waiting[0])
             ready = [each for each in waiting if not inner[each] and self._loops_of(each) == first]
-            self._compute_together([fold_of(node) for node in ready], points)
+            self._compute_together([self._fold_of(node) for node in ready], points)
             waiting = [node for node in waiting if node not in ready]
+
+    def _fold_of(self, node: UOp) -> Fold:
+        return fold_of(node) if self._b.has_maximum else as_minimum(fold_of(node))
 
     def _loops_of(self, fold: UOp) -> tuple[object, ...]:
         """What folds have in common that may share their loops."""

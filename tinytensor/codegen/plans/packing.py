@@ -133,25 +133,25 @@ def _pack_transposed(b: Builder, packing: Packing, dense: Block, across: Block, 
 def _dense_steps(b: Builder, packing: Packing, dense: Block) -> Iterator[tuple[UOp, int]]:
     """Emit the loops over the tile's vectors, but for what whole ones leave of an open block."""
     lanes = packing.lanes
-    return (
-        steps(b, dense, lanes) if dense.open_size is None else vector_steps(b, dense, lanes, lanes)
-    )
+    if dense.open_size is None:
+        return steps(b, dense, lanes)
+    return vector_steps(b, dense, lanes, lanes)
 
 
 def _pack_rest(b: Builder, packing: Packing, dense: Block, across: Block, tile: Tile) -> None:
     """Fill the last vectors, which only some values of an open block reach, with them and zeros."""
-    nothing = splat(const(packing.dtype, 0), packing.lanes)
+    zero = const(packing.dtype, 0)
+    nothing = splat(zero, packing.lanes)
     rows = b.loop(across.begin, across.begin + across.count(b))
     with open_rest(b, dense, packing.lanes) as rest, rows as row:
         first = row - across.begin
         place = b.value(tile.index(first, rest.begin - dense.begin))
         b.store(tile.buffer, place, nothing)
         with b.loop(0, rest.count) as i:
-            column = rest.begin + i
-            places = {**packing.outer, packing.dense: column, packing.across: row}
-            element = Evaluator(b, places).value(packing.operand)
-            value = cast(element, packing.dtype)
-            b.store(tile.buffer, place + i, value)
+            places = {**packing.outer, packing.across: row}
+            places[packing.dense] = rest.begin + i
+            value = Evaluator(b, places).value(packing.operand)
+            b.store(tile.buffer, place + i, cast(value, packing.dtype))
 
 
 def transpose(block: Sequence[UOp]) -> list[UOp]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tinytensor.ops.extents import index_with
-from tinytensor.ops.program import LaunchShape, Program
+from tinytensor.ops.program import LaunchShape, Program, TensorMap
 from tinytensor.ops.text import parse_node
 from tinytensor.ops.uop import UOp
 from tinytensor.runtime.cuda.driver import Driver, Handle
@@ -44,7 +44,7 @@ class PreparedLaunch:
     entry: str
     start: Callable[..., tuple[Handle]]
     pointers: ctypes.Array[ctypes.c_void_p]
-    tensor_maps: tuple[UOp, ...]
+    tensor_maps: tuple[TensorMap, ...]
     first_map: int
     local_bytes: int
     across: UOp | None = None
@@ -97,8 +97,8 @@ class CudaExecutable:
         """Write addresses, the tensor maps made of them, and scalars where launches read them."""
         self.pack(self.values, 0, *addresses, *scalars)
         for launch in self.with_maps:
-            for number, node in enumerate(launch.tensor_maps, start=launch.first_map):
-                encoded = encode_tensor_map(driver, node, addresses[node.attrs.param])
+            for number, each in enumerate(launch.tensor_maps, start=launch.first_map):
+                encoded = encode_tensor_map(driver, each, addresses[each.number])
                 launch.pointers[number] = ctypes.addressof(encoded)
 
 
@@ -168,25 +168,26 @@ def _allow_shared(driver: Driver, function: Handle, shared_bytes: int) -> None:
 
 
 @functools.lru_cache(maxsize=MOST_TENSOR_MAPS)
-def encode_tensor_map(driver: Driver, node: UOp, address: int) -> ctypes.Array[ctypes.c_uint64]:
+def encode_tensor_map(
+    driver: Driver, described: TensorMap, address: int
+) -> ctypes.Array[ctypes.c_uint64]:
     """Describe the buffer at an address to the bulk copy engine, in its own 128 bytes.
 
     Source: CUDA driver API, cuTensorMapEncodeTiled; shapes innermost first, strides in bytes and
     without the innermost one.
     """
-    api, attrs = driver.api, node.attrs
-    itemsize = node.dtype.itemsize
-    element = f"CU_TENSOR_MAP_DATA_TYPE_{ELEMENT_TYPES[itemsize]}"
-    swizzle = f"CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[attrs.swizzle_bytes]}"
+    api = driver.api
+    element = f"CU_TENSOR_MAP_DATA_TYPE_{ELEMENT_TYPES[described.itemsize]}"
+    swizzle = f"CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[described.swizzle_bytes]}"
     encoded = driver.call(
         "cuTensorMapEncodeTiled",
         driver.constant("CUtensorMapDataType", element),
-        len(attrs.shape),
-        address,
-        [api.cuuint64_t(extent) for extent in attrs.shape],
-        [api.cuuint64_t(stride * itemsize) for stride in attrs.strides],
-        [api.cuuint32_t(extent) for extent in attrs.box],
-        [api.cuuint32_t(1) for _ in attrs.box],
+        len(described.shape),
+        address + described.offset_bytes,
+        [api.cuuint64_t(extent) for extent in described.shape],
+        [api.cuuint64_t(stride) for stride in described.strides_bytes],
+        [api.cuuint32_t(extent) for extent in described.box],
+        [api.cuuint32_t(1) for _ in described.box],
         driver.constant("CUtensorMapInterleave", "CU_TENSOR_MAP_INTERLEAVE_NONE"),
         driver.constant("CUtensorMapSwizzle", swizzle),
         driver.constant("CUtensorMapL2promotion", "CU_TENSOR_MAP_L2_PROMOTION_L2_256B"),
