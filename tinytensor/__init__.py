@@ -12,6 +12,7 @@ from tinytensor import functions, nn, optim
 from tinytensor.config import config
 from tinytensor.dtype import dtypes
 from tinytensor.functions import tensor
+from tinytensor.jit.function import jit
 from tinytensor.runtime.device import Device
 from tinytensor.tensor import autograd
 from tinytensor.tensor.dynamic import mark_dynamic
@@ -39,6 +40,7 @@ __all__ = [
     "inference_mode",
     "initial_seed",
     "is_grad_enabled",
+    "jit",
     "manual_seed",
     "mark_dynamic",
     "nn",

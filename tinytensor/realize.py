@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,29 +16,20 @@ import numpy.typing as npt
 from tinytensor import report
 from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
-from tinytensor.errors import CompileError, DeviceError, IndexOutOfRange, Site
-from tinytensor.families import Family, Structure, family_of, structure_of, variables_of
+from tinytensor.errors import CompileError, IndexOutOfRange, Site
+from tinytensor.lazy import lazy_import
 from tinytensor.ops.attrs import CheckAttrs
-from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.size import are_same, recorded_claims, value_of
-from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
-from tinytensor.program_cache import make_program
+from tinytensor.ops.size import are_same, value_of
+from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
+from tinytensor.replay import Replay
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
-from tinytensor.schedule.describe import describe
-from tinytensor.schedule.kernels import KernelCall
-from tinytensor.schedule.memory import assign_memory
-from tinytensor.schedule.order import nbytes_of, written_by
 from tinytensor.schedule.probes import complaint, probe_of
-from tinytensor.schedule.schedule import Options, schedule
-from tinytensor.target import Target
+from tinytensor.schedule_cache import keep_plan, key_of_structure, read_plan
+from tinytensor.structure import Structure, structure_of, variables_of
 
-if TYPE_CHECKING:
-    from tinytensor.codegen.lower import Lowered
-
-MOST_COMPILED = 4096
 MOST_SCHEDULES = 1024
 MOST_UNREAD = 256
 
@@ -60,47 +51,6 @@ class Root:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
-    """A kernel made ready for a device; `lowered` is None where it was not lowered just now."""
-
-    kernel: Kernel
-    lowered: Lowered | None
-    work: Any  # each device runs its own kind of work
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a param lies: in the memory of a node, by its number in the walk, or in the arena."""
-
-    holder: int | None
-    offset: int
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """One kernel of a schedule, where its params lie, and the scalars it is given."""
-
-    compiled: Compiled
-    addresses: tuple[Address, ...]
-    scalars: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The launches of a schedule, and the memory they need: all of it, before the first one runs.
-
-    Units: `arena_bytes`. `roots` and `replaced` are numbers in the walk: of the results, and of the
-    leaves whose memory some of them take.
-    """
-
-    launches: tuple[Launch, ...]
-    arena_bytes: int
-    roots: tuple[int, ...]
-    replaced: dict[int, int]
-
-
-@dataclass(frozen=True, slots=True)
 class Probe:
     """A number that is computed beside some values and tells whether a CHECK below them holds."""
 
@@ -117,17 +67,10 @@ class Graph:
     order: list[UOp]
 
 
-Key = tuple[Structure, str, Options]
+# A structure, the values of its variables, the device, and the settings a schedule depends on.
+Key = tuple[Structure, tuple[int, ...], str, tuple[int, bool, bool]]
 
-# Memory of BUFFER leaves, the lines that made them, memory that several leaves have, and the leaf
-# that holds an expression's value while somebody keeps it.
-_STORAGE: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
-_SITES: weakref.WeakKeyDictionary[UOp, Site] = weakref.WeakKeyDictionary()
-_SHARED: weakref.WeakSet[Buffer] = weakref.WeakSet()
-_COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
-_COMPILED: OrderedDict[tuple[UOp, str, bool], Compiled] = OrderedDict()
-_SCHEDULES: OrderedDict[tuple[Key, tuple[int, ...]], Plan] = OrderedDict()
-_FAMILIES: OrderedDict[Key, list[Family]] = OrderedDict()  # of graphs with variables alone
+_SCHEDULES: OrderedDict[Key, Replay] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
 _LOCK = ForkSafeLock()
@@ -152,7 +95,7 @@ def from_host(array: npt.NDArray[Any], dtype: DType, device: str) -> UOp:
     memory = Device[device].allocate(array.size * dtype.itemsize)
     if array.size:
         Device[device].copy_in(memory, np.ascontiguousarray(array).reshape(-1))
-    _STORAGE[leaf] = memory
+    leaf.memory = memory
     return leaf
 
 
@@ -179,21 +122,15 @@ def read_probes() -> None:
 def _copy_out(leaf: UOp) -> npt.NDArray[Any]:
     array = np.empty(leaf.shape, leaf.dtype.storage_numpy)
     if array.size:
-        Device[leaf.attrs.device].copy_out(_STORAGE[leaf], array.reshape(-1))
+        Device[leaf.attrs.device].copy_out(storage_of(leaf), array.reshape(-1))
     return array
-
-
-def alias_of(leaf: UOp, shape: tuple[int, ...]) -> UOp:
-    """Return another leaf with the same memory."""
-    other = buffer(leaf.dtype, shape, leaf.attrs.device)
-    _STORAGE[other] = _STORAGE[leaf]
-    _SHARED.add(_STORAGE[leaf])
-    return other
 
 
 def storage_of(leaf: UOp) -> Buffer:
     """Return the memory of a BUFFER leaf, for what reads it where it lies."""
-    return _STORAGE[leaf]
+    memory: Buffer | None = leaf.memory
+    assert memory is not None, "memory: a leaf that is replaced has no reader"
+    return memory
 
 
 def realize(roots: Sequence[Root]) -> list[UOp]:
@@ -203,11 +140,11 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
     """
     with _LOCK:
         unread = _unread_leaves(roots)
-        graph = _resolve_copies([_contents_of(root.uop) for root in roots])
+        graph = _resolve_copies([contents_of(root.uop) for root in roots])
         leaves: dict[tuple[str, UOp], UOp] = {}
         for device in dict.fromkeys(root.device for root in roots):
             wanted = {
-                node: root if root.replaces in unread else replace(root, replaces=None)
+                node: _keeping(root, unread)
                 for node, root in zip(graph.roots, roots, strict=True)
                 if root.device == device
             }
@@ -217,9 +154,16 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
         shaped = [_with_shape(leaf, root.uop) for leaf, root in zip(found, roots, strict=True)]
         for root, leaf in zip(roots, shaped, strict=True):
             # A constant is cheaper than its memory, and the fill of a PAD must stay one.
-            if root.uop.op is not Op.CONST and _contents_of(root.uop) is not leaf:
-                _COMPUTED[root.uop] = weakref.ref(leaf)
+            if root.uop.op is not Op.CONST and contents_of(root.uop) is not leaf:
+                root.uop.computed = weakref.ref(leaf)
         return shaped
+
+
+def _keeping(root: Root, unread: Container[UOp]) -> Root:
+    """Return a root that replaces a leaf only if nobody can read it."""
+    if root.replaces is None or root.replaces in unread:
+        return root
+    return replace(root, replaces=None)
 
 
 def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> list[UOp]:
@@ -227,18 +171,19 @@ def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> l
 
     They are stored intermediates, and leaves that lie in memory already. Computes nothing.
     """
-    graph = _resolve_copies([_contents_of(each) for each in (*earlier, *later)])
+    graph = _resolve_copies([contents_of(each) for each in (*earlier, *later)])
     inside = set(walk(graph.roots[: len(earlier)]))
     roots = [each for each in dict.fromkeys(graph.roots) if each.op is not Op.BUFFER]
-    options = Options(config.fuse, config.verify, config.stress)
-    kept: dict[UOp, None] = {}
-    for call in schedule(roots, _target_of(Device[device]), options):
-        if not inside.issuperset(written_by(call)):
-            kept.update(dict.fromkeys([each for each in call.nodes if each in inside]))
-    return list(kept)
+    kept: list[UOp] = _planning().kept_between(inside, roots, Device[device])
+    return kept
 
 
-def _contents_of(node: UOp) -> UOp:
+def _planning() -> ModuleType:
+    """Return what makes plans; who reads all of them from the disk never loads it."""
+    return lazy_import("tinytensor.planning", None, "realize")
+
+
+def contents_of(node: UOp) -> UOp:
     """Return the node with the same memory: a reshaped value is stored like the value itself."""
     while node.op in (Op.RESHAPE, Op.DETACH):
         node = node.operands[0]
@@ -251,30 +196,37 @@ def _with_shape(leaf: UOp, root: UOp) -> UOp:
     return alias_of(leaf, root.shape)
 
 
+def alias_of(leaf: UOp, shape: tuple[int, ...]) -> UOp:
+    """Return another leaf with the same memory."""
+    other = buffer(leaf.dtype, shape, leaf.attrs.device)
+    other.memory = storage_of(leaf)
+    other.memory.is_shared = True
+    return other
+
+
 def _resolve_copies(roots: Sequence[UOp]) -> Graph:
     """Replace what is already computed, and each COPY, by the leaf that holds its value."""
     nodes = walk(roots)
-    known = _computed_among(nodes) if _COMPUTED else {}
+    known = _computed_among(nodes)
     if known:
         nodes = walk(roots, stop=set(known))
     copies = [each for each in nodes if each.op is Op.COPY and each not in known]
     if not copies and not known:
         return Graph(tuple(roots), nodes)
     for node in copies:
-        source = _contents_of(substitute_all(node.operands, known)[0])
+        source = contents_of(substitute_all(node.operands, known)[0])
         device = _device_of(source) or node.attrs.device
         root = Root(source, device)
         leaf = _compute({source: root}, walk((source,)), Device[device])[source]
         moved = leaf if device == node.attrs.device else _move(leaf, node.attrs.device)
         known[node] = _with_shape(moved, node)
-    replaced = tuple([_contents_of(node) for node in substitute_all(tuple(roots), known)])
+    replaced = tuple([contents_of(node) for node in substitute_all(tuple(roots), known)])
     return Graph(replaced, walk(replaced))
 
 
 def _computed_among(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
     """Return the leaves of those nodes whose value somebody still keeps."""
-    found = [(node, _COMPUTED.get(node)) for node in nodes]
-    leaves = [(node, made()) for node, made in found if made is not None]
+    leaves = [(node, node.computed()) for node in nodes if node.computed is not None]
     return {node: leaf for node, leaf in leaves if leaf is not None}
 
 
@@ -304,7 +256,7 @@ def _unread_leaves(roots: Sequence[Root]) -> set[UOp]:
     held = [node for node, count in zip(nodes, counts, strict=True) if count > counts[-1]]
     lasting = set(walk([*held, *[root.uop for root in roots if not root.is_dropped]]))
     named = [root.replaces for root in roots if root.is_dropped and root.replaces is not None]
-    return {leaf for leaf in named if leaf not in lasting and _STORAGE[leaf] not in _SHARED}
+    return {leaf for leaf in named if leaf not in lasting and not leaf.memory.is_shared}
 
 
 def _replaceable(
@@ -331,242 +283,114 @@ def _compute(wanted: dict[UOp, Root], nodes: Sequence[UOp], device: AnyDevice) -
     leaves = {node: node for node in wanted if node.op is Op.BUFFER}
     order = nodes if len(roots) == len(wanted) else walk(roots)
     sites = [root.site for root in wanted.values()]
-    probes = _probes_below(roots, order, sites)
+    probes = probes_below(roots, order, sites)
     if probes:
         roots = list(dict.fromkeys([*roots, *[each.node for each in probes]]))
         order = walk(roots)
     replaceable = _replaceable(wanted, order, device)
     try:
-        plan = _plan_for(order, roots, replaceable, device)
+        replay = _replay_for(order, roots, replaceable, device)
     except CompileError as error:
         raise CompileError(_with_line(str(error), sites)) from error
-    memory = _run(plan, order, device)
-    for number, node in zip(plan.roots, roots, strict=True):
-        leaf = buffer(node.dtype, node.shape, device.name)
-        _STORAGE[leaf] = memory[number]
-        site = wanted[node].site if node in wanted else None
-        if site is not None:
-            _SITES[leaf] = site
-        leaves[node] = leaf
-    _UNREAD.extend([replace(each, node=leaves[each.node]) for each in probes])
+    memories = replay.run([storage_of(order[number]) for number in replay.leaves])
+    for result, memory in zip(replay.results, memories, strict=True):
+        if result.replaced is not None:
+            order[result.replaced].memory = None
+        node = order[result.number]
+        leaf = leaves[node] = buffer(node.dtype, node.shape, device.name)
+        leaf.memory = memory
+        memory.site = wanted[node].site if node in wanted else None
+    if probes:
+        expect([replace(each, node=leaves[each.node]) for each in probes])
     return leaves
 
 
-def _probes_below(
+def probes_below(
     roots: Sequence[UOp], order: Sequence[UOp], sites: Sequence[Site | None]
 ) -> list[Probe]:
     """Return a probe for each CHECK that some values depend on."""
     if not [node for node in order if node.op is Op.CHECK]:
         return []
-    if len(_UNREAD) > MOST_UNREAD:
-        read_probes()
     site = next((each for each in sites if each is not None), None)
     checks = [node for node in walk(roots) if node.op is Op.CHECK]
     found = [(probe_of(check), check.attrs) for check in checks]
     return [Probe(node, attrs, site) for node, attrs in found if node is not None]
 
 
-def _plan_for(
+def prepare(
+    roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: str
+) -> tuple[Replay, list[UOp]]:
+    """Return the launches that compute some values, and the walk that numbers their nodes.
+
+    What somebody has computed of them counts for nothing: the leaves may hold other values later.
+    """
+    with _LOCK:
+        order = walk(roots)
+        return _replay_for(order, roots, replaceable, Device[device]), order
+
+
+def expect(probes: Sequence[Probe]) -> None:
+    """Read probes that have been computed at the next host read."""
+    with _LOCK:
+        if len(_UNREAD) > MOST_UNREAD:
+            read_probes()
+        _UNREAD.extend(probes)
+
+
+def _replay_for(
     order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: AnyDevice
-) -> Plan:
+) -> Replay:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
-    options = Options(config.fuse, config.verify, config.stress)
+    options = (config.fuse, config.verify, config.stress)
     variables = variables_of(order)
-    structure = (structure_of(order, roots, replaceable, variables), device.name, options)
-    key = (structure, tuple(map(value_of, variables)))
+    structure: Structure = _structure_of(order, roots, replaceable)
+    if variables:
+        structure = structure_of(order, roots, replaceable, variables)
+    key = (structure, tuple(map(value_of, variables)), device.name, options)
     known = _SCHEDULES.get(key)
-    if known is None or report.wants_schedule():
-        calls = _calls_for(structure, order, roots, variables, device)
-        known = _SCHEDULES[key] = _plan(calls, order, roots, replaceable, device)
+    if known is None or not _shows_enough(known):
+        is_told = report.wants_schedule() or config.debug or config.verify or config.stress
+        is_kept = not is_told and not variables
+        name = key_of_structure(structure, options, device) if is_kept else None
+        plan = None if name is None else read_plan(name, device)
+        if plan is None:
+            plan = _planning().make_plan(order, roots, replaceable, device, structure, variables)
+            if name is not None:
+                keep_plan(name, plan)
+        known = _SCHEDULES[key] = Replay(plan, device)
         if len(_SCHEDULES) > MOST_SCHEDULES:
             _SCHEDULES.popitem(last=False)
-    _SCHEDULES.move_to_end(key)
+    elif len(_SCHEDULES) > MOST_SCHEDULES // 2:  # else none of them goes soon
+        _SCHEDULES.move_to_end(key)
     return known
 
 
-def _calls_for(
-    key: Key,
-    order: Sequence[UOp],
-    roots: Sequence[UOp],
-    variables: tuple[UOp, ...],
-    device: AnyDevice,
-) -> list[KernelCall]:
-    """Return the kernels that compute some values; those of a known family where one holds."""
-    if not roots:
-        return []
-    if not variables:
-        return schedule(roots, _target_of(device), key[-1])
-    families = _FAMILIES.setdefault(key, [])
-    _FAMILIES.move_to_end(key)
-    if len(_FAMILIES) > MOST_SCHEDULES:
-        _FAMILIES.popitem(last=False)
-    values = tuple(map(value_of, variables))
-    for each in families:
-        if each.holds(values):
-            return each.calls_in(order, variables)
-    with recorded_claims() as claims:
-        calls = schedule(roots, _target_of(device), key[-1])
-    families.append(family_of(calls, order, variables, claims))
-    return calls
+def _shows_enough(replay: Replay) -> bool:
+    """Whether a plan made before has all that DEBUG tells of it."""
+    return not report.wants_schedule() and (not config.debug or replay.has_kernels)
 
 
-def _plan(
-    calls: Sequence[KernelCall],
-    order: Sequence[UOp],
-    roots: Sequence[UOp],
-    replaceable: dict[UOp, UOp],
-    device: AnyDevice,
-) -> Plan:
-    """Say where the values of calls lie, and make their kernels ready."""
-    assigned = assign_memory(calls, roots, replaceable)
-    kernels = [step.kernel for step in assigned.steps]
-    ready_before = [_key_of(kernel, device) in _COMPILED for kernel in kernels]
-    compiled = _compile(kernels, device)
-    if kernels and report.wants_schedule():
-        plans = [each.lowered.decisions if each.lowered else () for each in compiled]
-        planned = zip(kernels, report.reads_of(calls), plans, ready_before, strict=True)
-        target = _target_of(device)
-        report.show_schedule(roots, [report.Planned(*each, target) for each in planned])
-        for each in compiled:
-            _show_code(each, device)
-    numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}
-    addresses = [
-        tuple(
-            [Address(numbers.get(each.holder), each.offset, each.nbytes) for each in step.locations]
-        )
-        for step in assigned.steps
-    ]
-    scalars = [tuple(map(value_of, each.variables)) for each in calls]
-    return Plan(
-        launches=tuple([Launch(*each) for each in zip(compiled, addresses, scalars, strict=True)]),
-        arena_bytes=assigned.arena_bytes,
-        roots=tuple([numbers[root] for root in roots]),
-        replaced={numbers[root]: numbers[leaf] for root, leaf in assigned.replaced.items()},
-    )
+def _structure_of(
+    order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp]
+) -> Structure:
+    """Describe a graph up to which buffers its leaves are; equal buffers stay equal.
 
-
-def _show_code(compiled: Compiled, device: AnyDevice) -> None:
-    if compiled.lowered is None or config.debug < 3:
-        return
-    code = device.disassemble(compiled.work) if config.debug >= 6 else ""
-    report.print_code(compiled.lowered, code)
+    Nor does it matter to a schedule where gradients end.
+    """
+    numbers = dict(zip(order, range(len(order)), strict=True))
+    number_of = numbers.__getitem__
+    described: list[object] = []
+    for node in order:
+        op = node.op
+        if op is Op.BUFFER:
+            described += (node.dtype, node.shape)
+        else:
+            content = None if op is Op.DETACH else node.content
+            described += (op, node.dtype, content, *map(number_of, node.operands))
+    pairs = [(numbers[root], numbers.get(leaf)) for root, leaf in replaceable.items()]
+    return (*described, None, *[numbers[root] for root in roots], *pairs)
 
 
 def _with_line(sentence: str, sites: Sequence[Site | None]) -> str:
     lines = [site.describe() for site in sites if site is not None]
     return f"{sentence}\nwhile computing the value made at {lines[0]}" if lines else sentence
-
-
-def _run(plan: Plan, order: Sequence[UOp], device: AnyDevice) -> dict[int | None, Buffer]:
-    """Launch the kernels of a plan, all of whose memory is there; return that of its results."""
-    held = _take_memory(plan, order, device)
-    for leaf in plan.replaced.values():
-        del _STORAGE[order[leaf]]
-    for launch in plan.launches:
-        _launch(launch, [_buffer_at(held, each, order) for each in launch.addresses], device)
-    return held
-
-
-def _take_memory(plan: Plan, order: Sequence[UOp], device: AnyDevice) -> dict[int | None, Buffer]:
-    """Allocate results and the arena, by number in the walk; a replaced leaf gives its memory.
-
-    Raises: DeviceError when there is too little; then nothing has changed.
-    """
-    held: dict[int | None, Buffer] = {}
-    purpose = "the scratch memory of kernels"
-    try:
-        device.reserve_workspace([launch.compiled.work for launch in plan.launches])
-        purpose = "the values between"
-        if plan.arena_bytes:
-            held[None] = device.allocate(plan.arena_bytes)
-        for number in plan.roots:
-            purpose = describe(order[number])
-            leaf = plan.replaced.get(number)
-            if leaf is None:
-                held[number] = device.allocate(nbytes_of(order[number]))
-            else:  # kernels read the leaf before they write the result
-                held[number] = held[leaf] = _STORAGE[order[leaf]]
-    except DeviceError as error:
-        held.clear()  # else the traceback keeps what was allocated
-        raise DeviceError(f"{error}\nasked for {purpose}\n{_largest_on(device)}") from error
-    return held
-
-
-def _largest_on(device: AnyDevice) -> str:
-    leaves = [leaf for leaf in _STORAGE if leaf.attrs.device == device.name]
-    return report.largest({leaf: _SITES.get(leaf) for leaf in leaves})
-
-
-def _buffer_at(held: dict[int | None, Buffer], address: Address, order: Sequence[UOp]) -> Buffer:
-    whole = held.get(address.holder)
-    if whole is None:
-        assert address.holder is not None, "memory: the arena is there when a kernel uses it"
-        return _STORAGE[order[address.holder]]
-    return whole.part(address.offset, address.nbytes)
-
-
-def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> None:
-    compiled = launch.compiled
-    if config.stress:
-        _poison(compiled.kernel, buffers, device)
-    if not config.debug:
-        device.run(compiled.work, buffers, launch.scalars)
-        return
-    start = device.event_record()
-    device.run(compiled.work, buffers, launch.scalars)
-    time_us = device.elapsed_us(start, device.event_record())
-    report.print_launch(compiled.kernel, device.name, time_us)
-
-
-def _poison(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:
-    """Fill what a kernel writes and does not read: so that a read of what is there gives NaN.
-
-    What it writes in parts keeps the rest.
-    """
-    points = math.prod([each.extent for each in kernel.ranges if not each.is_open])
-    read = {node.operands[0].attrs.number for node in walk([kernel.sink]) if node.op is Op.LOAD}
-    for store in kernel.sink.operands:
-        number = store.operands[0].attrs.number
-        is_whole = len(store.operands) == 3 and points >= kernel.params[number].elements
-        if is_whole and number not in read:
-            device.poison(buffers[number])
-
-
-def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
-    """Make kernels ready; those with the same canonical sink are lowered once, ever."""
-    keys = [_key_of(kernel, device) for kernel in kernels]
-    ready = {key: _COMPILED[key] for key in keys if key in _COMPILED and _tells(_COMPILED[key])}
-    missing = {key: each for key, each in zip(keys, kernels, strict=True) if key not in ready}
-    for key, made in zip(missing, _lower_all(list(missing.values()), device), strict=True):
-        ready[key] = _COMPILED[key] = made
-        if len(_COMPILED) > MOST_COMPILED:
-            _COMPILED.popitem(last=False)
-    return [ready[key] for key in keys]
-
-
-def _key_of(kernel: Kernel, device: AnyDevice) -> tuple[UOp, str, bool]:
-    return (kernel.sink, device.name, config.stress)
-
-
-def _target_of(device: AnyDevice) -> Target:
-    """Return what the compiler plans for: under TT_STRESS a machine that is small everywhere."""
-    return device.target.stressed() if config.stress else device.target
-
-
-def _tells(compiled: Compiled) -> bool:
-    """Whether a kernel made before has kept all that somebody wants to see of it."""
-    runs_itself = compiled.work is compiled.kernel
-    return runs_itself or compiled.lowered is not None or not report.wants_schedule()
-
-
-def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
-    target = _target_of(device)
-    if target.kind == "python" or not kernels:
-        return [Compiled(kernel, None, kernel) for kernel in kernels]
-    is_shown = report.wants_schedule()
-    made = [make_program(kernel, target, is_shown) for kernel in kernels]
-    works = device.compile([each.program for each in made])
-    return [
-        Compiled(kernel, each.lowered, work)
-        for kernel, each, work in zip(kernels, made, works, strict=True)
-    ]

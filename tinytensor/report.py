@@ -64,6 +64,7 @@ def capture() -> Iterator[list[Planned]]:
     """Collect the kernels of every schedule made inside the block, by any thread."""
     found: list[Planned] = []
     _CAPTURES.append(found)
+    config.note_change()
     try:
         yield found
     finally:

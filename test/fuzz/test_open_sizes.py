@@ -6,7 +6,7 @@ Values are small integers, so that every order of summation gives the same bits.
 import numpy as np
 import pytest
 
-from tinytensor import Tensor, Variable, mark_dynamic, realize
+from tinytensor import Tensor, Variable, mark_dynamic, planning
 
 COLUMNS = 6
 SIZES = (7, 1, 16, 33, 4)
@@ -117,11 +117,11 @@ def test_many_random_programs_have_the_bits_of_each_fixed_size(start):
 
 
 def test_most_random_programs_are_one_family():
-    realize._FAMILIES.clear()
+    planning._FAMILIES.clear()
     for seed in range(PROGRAMS):
         program, n = Program(seed), Variable("n", 1, 64)
         for rows in SIZES:
             program.run(mark_dynamic(Tensor(operand(rows), device="PYTHON"), 0, n)).realize()
 
-    families = [len(each) for each in realize._FAMILIES.values()]
+    families = [len(each) for each in planning._FAMILIES.values()]
     assert sum(families) <= 1.25 * len(families), families

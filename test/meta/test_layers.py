@@ -10,7 +10,10 @@ LEVELS = (
     ("errors", "config", "lazy", "dtype", "target"),
     ("ops",),
     ("schedule", "codegen", "runtime"),
-    ("realize", "report", "program_cache", "variable", "families"),
+    (
+        *("realize", "planning", "replay", "report", "program_cache", "schedule_cache"),
+        *("tracing", "variable", "families", "structure"),
+    ),
     ("tensor", "grad"),
     ("functions", "jit", "nn", "linalg", "special", "array_api", "distributed", "interop", "optim"),
     ("explain", "profile", "tune", "selfcheck"),

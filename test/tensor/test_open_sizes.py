@@ -5,7 +5,7 @@ import pytest
 from tolerance import assert_close
 
 import tinytensor as tt
-from tinytensor import Tensor, Variable, mark_dynamic, realize
+from tinytensor import Tensor, Variable, mark_dynamic, planning, realize
 from tinytensor.errors import ShapeError, ValueOutOfRange
 from tinytensor.nn import functional
 from tinytensor.ops.op import Op
@@ -67,13 +67,13 @@ def operand(n):
 
 
 def families():
-    return sum(map(len, realize._FAMILIES.values()))
+    return sum(map(len, planning._FAMILIES.values()))
 
 
 @pytest.fixture(autouse=True)
 def _alone():
     """Families of other tests do not count."""
-    realize._FAMILIES.clear()
+    planning._FAMILIES.clear()
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -128,7 +128,7 @@ PLACE = Variable("place", 0, 199)
 def test_writing_at_200_places_takes_one_program_and_never_copies_the_cache():
     cache = Tensor.zeros(2, 200, 16).contiguous().realize()
     wanted = np.zeros((2, 200, 16), np.float32)
-    known = set(realize._COMPILED)
+    known = set(planning._COMPILED)
     before = realize.storage_of(cache.cell.leaf).address
     for place in range(200):
         key = np.full((2, 1, 16), place + 1, np.float32)
@@ -141,7 +141,7 @@ def test_writing_at_200_places_takes_one_program_and_never_copies_the_cache():
 
     assert realize.storage_of(cache.cell.leaf).address == before
     assert cache.tolist() == wanted.tolist()
-    assert len(set(realize._COMPILED) - known) == 2  # the write, and the sums of the prefix
+    assert len(set(planning._COMPILED) - known) == 2  # the write, and the sums of the prefix
 
 
 def test_a_part_between_places_has_the_difference_as_its_size():

@@ -23,6 +23,7 @@ Shape = tuple[int, ...]
 INTEGER_ONLY = frozenset((*BITWISE, Op.FLOORDIV, Op.TRUNCDIV, Op.TRUNCMOD))
 BUFFERS = (Op.PARAM, Op.WORKSPACE, Op.SHARED, Op.TILE)
 FLOAT_ONLY = frozenset((*UNARY, *MACHINE, Op.DIV)) - {Op.NEG, Op.TRUNCDIV, Op.TRUNCMOD}
+ANY_NUMBER = frozenset(BINARY) - INTEGER_ONLY - FLOAT_ONLY - frozenset(APPROXIMATE)
 
 
 def _scalar(node: UOp) -> Shape:
@@ -61,20 +62,22 @@ def _iota(node: UOp) -> Shape:
 
 
 def _elementwise(node: UOp) -> Shape:
-    first, *others = node.operands
-    lanes = node.dtype.lanes
-    check(len(others) + 1 == len(node.op.operands), node, "has another number of operands")
-    for each in others:
-        check(each.shape == first.shape, node, "shapes differ")
-        check(each.dtype is first.dtype or each.dtype.lanes == lanes, node, "lanes")
-    check(first.dtype.lanes == lanes, node, "lanes")
-    return first.shape
+    shape, lanes = node.operands[0].shape, node.dtype.lanes
+    check(len(node.operands) == len(node.op.operands), node, "has another number of operands")
+    for each in node.operands:  # a loop, because most nodes pass here and a comprehension is a call
+        if each.shape != shape or each.dtype.lanes != lanes:
+            check(each.shape == shape, node, "shapes differ")
+            check(each.dtype.lanes == lanes, node, "lanes")
+    return shape
 
 
 def _arithmetic(node: UOp) -> Shape:
     shape = _elementwise(node)
     for each in node.operands:
-        check(each.dtype is node.dtype, node, "dtypes differ")
+        if each.dtype is not node.dtype:
+            check(False, node, "dtypes differ")
+    if node.op in ANY_NUMBER:
+        return shape
     scalar = node.dtype.scalar
     if node.op in INTEGER_ONLY:
         check(scalar.is_int or scalar is dtypes.bool, node, "takes integers or bool")
@@ -136,8 +139,9 @@ def _expand(node: UOp) -> Shape:
     x = _same_dtype(node)
     shape: Shape = node.attrs.shape
     check(len(shape) == len(x.shape), node, "number of axes differs")
-    fits = all(_is_repeated(src, dst) for src, dst in zip(x.shape, shape, strict=True))
-    check(fits, node, "only axes of extent 1 expand")
+    for src, dst in zip(x.shape, shape, strict=True):
+        if not _is_repeated(src, dst):
+            check(False, node, "only axes of extent 1 expand")
     return shape
 
 

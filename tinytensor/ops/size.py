@@ -7,8 +7,9 @@ import math
 import operator
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tinytensor.ops.bounds import bounds_of
@@ -90,6 +91,14 @@ def are_bound() -> bool:
 def size_of(expression: UOp, values: Mapping[UOp, int]) -> int:
     """Return an index expression as a Size, or as an int where it has one value only."""
     return _sized(simplify_index(expression), index_at(expression, values))
+
+
+def numbered_variables(variables: Sequence[UOp]) -> dict[UOp, UOp]:
+    """Return what stands for each variable in a kernel: the same one, numbered by its place."""
+    return {
+        each: UOp(Op.VARIABLE, each.dtype, (), replace(each.attrs, number=number))
+        for number, each in enumerate(variables)
+    }
 
 
 def claim_value(variable: UOp) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
@@ -13,6 +14,7 @@ from tinytensor.ops.program import Program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.c_compiler import FLAGS, CCompiler, find_compiler
 from tinytensor.runtime.cache import DiskCache, open_cache
+from tinytensor.runtime.device import Launcher
 from tinytensor.runtime.host import HostDevice
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.runtime.probe import probe_target, read_processor
@@ -83,6 +85,23 @@ class CpuDevice(HostDevice[Executable]):
             addresses.append(self.workspace(work.workspace_bytes))
         work.function(*addresses, *scalars)
 
+    def launcher(
+        self, work: Executable, sizes: Sequence[int], scalars: Sequence[float] = ()
+    ) -> Launcher:
+        """Return what runs an executable on the addresses of its params."""
+        held, workspace_bytes = self._workspace, work.workspace_bytes
+
+        def workspace() -> int:
+            buffer = held.buffer
+            if buffer is None or buffer.nbytes < workspace_bytes:
+                return self.workspace(workspace_bytes)
+            return buffer.address
+
+        start = work.function
+        if scalars:  # they come after the workspace
+            start = partial(_start_with, start, tuple(scalars))
+        return Launcher(start, workspace if workspace_bytes else None)
+
     def reserve_workspace(self, works: Sequence[Executable]) -> None:
         """Make this thread's scratch memory large enough for some executables."""
         self.workspace(max([work.workspace_bytes for work in works], default=0))
@@ -142,6 +161,12 @@ def open_device() -> CpuDevice:
     Raises: DeviceError with the reason if there is none.
     """
     return CpuDevice(find_compiler())
+
+
+def _start_with(
+    function: Callable[..., object], scalars: tuple[float, ...], *addresses: int
+) -> None:
+    function(*addresses, *scalars)
 
 
 def _load(program: Program, path: str, was_cached: bool) -> Executable:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import ParamAttrs
@@ -19,7 +19,7 @@ from tinytensor.ops.kernel import Contraction, Decision, Kernel, Param
 from tinytensor.ops.op import VIEWS, Op
 from tinytensor.ops.ranges import folded_ranges
 from tinytensor.ops.simplify import simplify
-from tinytensor.ops.size import most_of
+from tinytensor.ops.size import most_of, numbered_variables
 from tinytensor.ops.uop import UOp, substitute, substitute_all, walk
 from tinytensor.schedule.contraction import facts_of, path_to_product, recognize
 from tinytensor.schedule.describe import short_dtype
@@ -98,14 +98,6 @@ def build_kernel(
         decisions=(*_told(fact), *dict.fromkeys(region.decisions)),
     )
     return KernelCall(kernel, nodes, tuple(variables))
-
-
-def numbered_variables(variables: Sequence[UOp]) -> dict[UOp, UOp]:
-    """Return what stands for each variable in a kernel: the same one, numbered by its place."""
-    return {
-        each: UOp(Op.VARIABLE, each.dtype, (), replace(each.attrs, number=number))
-        for number, each in enumerate(variables)
-    }
 
 
 def _ranges_in(places: Iterable[Index]) -> tuple[UOp, ...]:

@@ -20,7 +20,7 @@ from tinytensor.ops.attrs import Combine
 from tinytensor.ops.kernel import Contraction, Decision
 from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
 from tinytensor.ops.size import elements_now
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.contraction import path_to_product
 from tinytensor.schedule.cost import (
     Choice,
@@ -33,7 +33,6 @@ from tinytensor.schedule.cost import (
 )
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.lower_views import ranges_over
-from tinytensor.schedule.order import nbytes_of
 from tinytensor.schedule.region import LEAVES, MOST_READS, Region, RegionBuilder, source_of
 from tinytensor.schedule.uses import Evaluations, Reading, Use, Uses
 from tinytensor.target import Target
@@ -302,12 +301,12 @@ class Chooser:
 
 def _count_behind(node: UOp, evaluations: int) -> int:
     """Return how many elements of its operand a view or a fold needs for some of its own."""
+    if node.op not in (Op.REDUCE, Op.PAD):
+        return evaluations
     inner = elements_now(node.operands[0].shape)
     if node.op is Op.REDUCE:
         return inner
-    if node.op is Op.PAD:  # what is outside is not computed
-        return -(-evaluations * inner // max(1, elements_now(node.shape)))
-    return evaluations
+    return -(-evaluations * inner // max(1, elements_now(node.shape)))  # not what is outside
 
 
 def describe_uses(total: int, node: UOp, kernels: int) -> str:

@@ -7,8 +7,7 @@ import random
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from tinytensor.ops.size import elements_now
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.kernels import KernelCall
 
 
@@ -83,8 +82,3 @@ def written_by(call: KernelCall) -> list[UOp]:
     """Return the nodes a kernel stores."""
     pairs = zip(call.nodes, call.kernel.params, strict=True)
     return [node for node, param in pairs if param.written]
-
-
-def nbytes_of(node: UOp) -> int:
-    """Return the size of a node's value in memory, with the values that variables have now."""
-    return elements_now(node.shape) * node.dtype.itemsize
