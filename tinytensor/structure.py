@@ -44,9 +44,8 @@ def variables_of(order: Sequence[UOp]) -> tuple[UOp, ...]:
             expressions.append(node)
         for name in SIZED.get(type(attrs), ()):
             value = getattr(attrs, name)
-            for each in value if type(value) is tuple else (value,):
-                if type(each) is Size:
-                    expressions.append(each.expression)
+            sizes = value if type(value) is tuple else (value,)
+            expressions += [each.expression for each in sizes if type(each) is Size]
     return tuple([node for node in walk(expressions) if node.op is Op.VARIABLE])
 
 

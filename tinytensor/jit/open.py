@@ -76,18 +76,23 @@ def find_opening(names: Sequence[str], was: Key, key: Key) -> Opening | None:
         if at < len(MODES) or (before == after and not is_all):
             if before != after:
                 return None
-        elif name.endswith(".shape") and len(before) == len(after):
-            for axis, pair in enumerate(zip(before, after, strict=True)):
-                if min(pair) < 1:
-                    return None
-                if pair[0] != pair[1] or (is_all and pair[0] > 1):
-                    extents[at, axis] = pairs.setdefault(pair, len(pairs))
+        elif name.endswith(".shape") and len(before) == len(after) and 0 not in before + after:
+            for axis, pair in _varying(before, after, is_all):
+                extents[at, axis] = pairs.setdefault(pair, len(pairs))
         elif _is_int(before) and _is_int(after) and min(before[1], after[1]) >= 0:
-            if not is_all or before[1] > 1:
-                ints[at] = pairs.setdefault((before[1], after[1]), len(pairs))
+            for _, pair in _varying(before[1:], after[1:], is_all):
+                ints[at] = pairs.setdefault(pair, len(pairs))
         elif before != after:
             return None
     return Opening(tuple(pairs), ints, extents) if pairs else None
+
+
+def _varying(
+    before: Sequence[int], after: Sequence[int], is_all: bool
+) -> list[tuple[int, tuple[int, int]]]:
+    """Return the pairs of numbers that are to be variables, with their places."""
+    pairs = enumerate(zip(before, after, strict=True))
+    return [(at, pair) for at, pair in pairs if pair[0] != pair[1] or (is_all and pair[0] > 1)]
 
 
 def _is_int(fact: Fact) -> bool:
