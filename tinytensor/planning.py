@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tinytensor import report
+from tinytensor.captures import wants_schedule
 from tinytensor.config import config
 from tinytensor.families import Family, family_of
 from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.program import Program
 from tinytensor.ops.size import recorded_claims, value_of
 from tinytensor.ops.uop import UOp, nbytes_of
-from tinytensor.program_cache import make_program
+from tinytensor.program_cache import Made, make_program
 from tinytensor.replay import Address, Compiled, Launch, Plan, Result
 from tinytensor.runtime.device import AnyDevice
 from tinytensor.schedule.describe import describe
@@ -82,7 +84,7 @@ def make_plan(
     kernels = [step.kernel for step in assigned.steps]
     ready_before = [_key_of(kernel, device) in _COMPILED for kernel in kernels]
     compiled = _compile(kernels, device)
-    if kernels and report.wants_schedule():
+    if kernels and wants_schedule():
         plans = [each.lowered.decisions if each.lowered else () for each in compiled]
         planned = zip(kernels, report.reads_of(calls), plans, ready_before, strict=True)
         target = _target_of(device)
@@ -136,16 +138,22 @@ def _target_of(device: AnyDevice) -> Target:
 def _tells(compiled: Compiled) -> bool:
     """Whether a kernel made before has kept all that somebody wants to see of it."""
     runs_itself = compiled.work is compiled.kernel
-    return runs_itself or compiled.lowered is not None or not report.wants_schedule()
+    return runs_itself or compiled.lowered is not None or not wants_schedule()
 
 
 def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     target = _target_of(device)
     if target.kind == "python" or not kernels:
         return [Compiled(kernel.name, kernel, None, None, kernel) for kernel in kernels]
-    is_shown = report.wants_schedule()
-    made = [make_program(kernel, target, is_shown) for kernel in kernels]
-    works = device.compile([each.program for each in made])
+    is_shown = wants_schedule()
+    made: list[Made] = []
+
+    def lower_next() -> Iterator[Program]:
+        for kernel in kernels:
+            made.append(make_program(kernel, target, is_shown))
+            yield made[-1].program
+
+    works = device.compile(lower_next())
     return [
         Compiled(kernel.name, kernel, each.lowered, each.program, work)
         for kernel, each, work in zip(kernels, made, works, strict=True)

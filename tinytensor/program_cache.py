@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,6 @@ from tinytensor.runtime.cache import open_cache
 from tinytensor.target import Target
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from tinytensor.codegen.lower import Lowered
 
 
@@ -46,7 +44,7 @@ def make_program(kernel: Kernel, target: Target, is_shown: bool) -> Made:
         return Made(known, None)
     lower = lazy_import("tinytensor.codegen.lower", None, "realize").lower
     lowered: Lowered = lower(kernel, target)
-    store.put_text(key, json.dumps(program_fields(lowered.program)))
+    store.put_text(key, json.dumps(asdict(lowered.program)))
     return Made(lowered.program, lowered)
 
 
@@ -56,20 +54,6 @@ def _read(record: str) -> Program | None:
         return read_program(json.loads(record))
     except UNUSABLE:
         return None
-
-
-def program_fields(program: Program) -> Fields:
-    """Return a program as JSON takes it."""
-    launches = [
-        {**fields_of(launch), "tensor_maps": [fields_of(each) for each in launch.tensor_maps]}
-        for launch in program.launches
-    ]
-    return {**fields_of(program), "launches": launches}
-
-
-def fields_of(record: DataclassInstance) -> Fields:
-    """Return the fields of a record by name, as they are."""
-    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
 def read_program(record: Fields) -> Program:

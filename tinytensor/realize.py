@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tinytensor import report
+from tinytensor.captures import wants_schedule
 from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import CompileError, IndexOutOfRange, Site
@@ -25,6 +25,7 @@ from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
 from tinytensor.replay import Replay
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
+from tinytensor.runtime.interrupts import uninterrupted
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule_cache import keep_plan, key_of_structure, read_plan
@@ -40,7 +41,7 @@ class Root:
 
     With `is_dropped`, whoever asks holds the node once and will hold the result in its place. He
     may name a leaf that he held before: when nobody else can read it, the result may be computed
-    in its memory.
+    in its memory. `keep` is given the leaf of the value, and nothing comes between.
     """
 
     uop: UOp
@@ -48,6 +49,7 @@ class Root:
     site: Site | None = None
     is_dropped: bool = False
     replaces: UOp | None = None
+    keep: Callable[[UOp], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,22 +143,30 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
     with _LOCK:
         unread = _unread_leaves(roots)
         graph = _resolve_copies([contents_of(root.uop) for root in roots])
-        leaves: dict[tuple[str, UOp], UOp] = {}
+        ready: list[Ready] = []
         for device in dict.fromkeys(root.device for root in roots):
             wanted = {
                 node: _keeping(root, unread)
                 for node, root in zip(graph.roots, roots, strict=True)
                 if root.device == device
             }
-            made = _compute(wanted, graph.order, Device[device])
-            leaves.update({(device, node): leaf for node, leaf in made.items()})
-        found = [leaves[root.device, node] for node, root in zip(graph.roots, roots, strict=True)]
-        shaped = [_with_shape(leaf, root.uop) for leaf, root in zip(found, roots, strict=True)]
-        for root, leaf in zip(roots, shaped, strict=True):
-            # A constant is cheaper than its memory, and the fill of a PAD must stay one.
-            if root.uop.op is not Op.CONST and contents_of(root.uop) is not leaf:
-                root.uop.computed = weakref.ref(leaf)
-        return shaped
+            ready.append(_make_ready(wanted, graph.order, Device[device]))
+        # A value that is computed over another one must reach its holder.
+        with uninterrupted(bool(unread)):
+            made = {each.device.name: _run(each) for each in ready}
+            nodes = zip(roots, graph.roots, strict=True)
+            return [_hold(root, made[root.device][node]) for root, node in nodes]
+
+
+def _hold(root: Root, found: UOp) -> UOp:
+    """Give a root's holder the leaf of its value, in the root's own shape."""
+    leaf = _with_shape(found, root.uop)
+    # A constant is cheaper than its memory, and the fill of a PAD must stay one.
+    if root.uop.op is not Op.CONST and contents_of(root.uop) is not leaf:
+        root.uop.computed = weakref.ref(leaf)
+    if root.keep is not None:
+        root.keep(leaf)
+    return leaf
 
 
 def _keeping(root: Root, unread: Container[UOp]) -> Root:
@@ -217,7 +227,7 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
         source = contents_of(substitute_all(node.operands, known)[0])
         device = _device_of(source) or node.attrs.device
         root = Root(source, device)
-        leaf = _compute({source: root}, walk((source,)), Device[device])[source]
+        leaf = _run(_make_ready({source: root}, walk((source,)), Device[device]))[source]
         moved = leaf if device == node.attrs.device else _move(leaf, node.attrs.device)
         known[node] = _with_shape(moved, node)
     replaced = tuple([contents_of(node) for node in substitute_all(tuple(roots), known)])
@@ -274,13 +284,23 @@ def _replaceable(
     }
 
 
-def _compute(wanted: dict[UOp, Root], nodes: Sequence[UOp], device: AnyDevice) -> dict[UOp, UOp]:
-    """Run the kernels that give some nodes on a device; return each node's leaf.
+@dataclass(frozen=True, slots=True, eq=False)
+class Ready:
+    """Values to compute on a device, whose kernels are compiled."""
+
+    wanted: dict[UOp, Root]
+    order: Sequence[UOp]
+    probes: Sequence[Probe]
+    replay: Replay
+    device: AnyDevice
+
+
+def _make_ready(wanted: dict[UOp, Root], nodes: Sequence[UOp], device: AnyDevice) -> Ready:
+    """Find the kernels that give some nodes on a device.
 
     `nodes` is the walk of a graph that holds them, and perhaps what other devices compute.
     """
     roots = [node for node in wanted if node.op is not Op.BUFFER]
-    leaves = {node: node for node in wanted if node.op is Op.BUFFER}
     order = nodes if len(roots) == len(wanted) else walk(roots)
     sites = [root.site for root in wanted.values()]
     probes = probes_below(roots, order, sites)
@@ -292,16 +312,23 @@ def _compute(wanted: dict[UOp, Root], nodes: Sequence[UOp], device: AnyDevice) -
         replay = _replay_for(order, roots, replaceable, device)
     except CompileError as error:
         raise CompileError(_with_line(str(error), sites)) from error
+    return Ready(wanted, order, probes, replay, device)
+
+
+def _run(ready: Ready) -> dict[UOp, UOp]:
+    """Launch the kernels; return each node's leaf."""
+    wanted, order, replay = ready.wanted, ready.order, ready.replay
+    leaves = {node: node for node in wanted if node.op is Op.BUFFER}
     memories = replay.run([storage_of(order[number]) for number in replay.leaves])
     for result, memory in zip(replay.results, memories, strict=True):
         if result.replaced is not None:
             order[result.replaced].memory = None
         node = order[result.number]
-        leaf = leaves[node] = buffer(node.dtype, node.shape, device.name)
+        leaf = leaves[node] = buffer(node.dtype, node.shape, ready.device.name)
         leaf.memory = memory
         memory.site = wanted[node].site if node in wanted else None
-    if probes:
-        expect([replace(each, node=leaves[each.node]) for each in probes])
+    if ready.probes:
+        expect([replace(each, node=leaves[each.node]) for each in ready.probes])
     return leaves
 
 
@@ -349,7 +376,7 @@ def _replay_for(
     key = (structure, tuple(map(value_of, variables)), device.name, options)
     known = _SCHEDULES.get(key)
     if known is None or not _shows_enough(known):
-        is_told = report.wants_schedule() or config.debug or config.verify or config.stress
+        is_told = wants_schedule() or config.debug or config.verify or config.stress
         is_kept = not is_told and not variables
         name = key_of_structure(structure, options, device) if is_kept else None
         plan = None if name is None else read_plan(name, device)
@@ -367,7 +394,7 @@ def _replay_for(
 
 def _shows_enough(replay: Replay) -> bool:
     """Whether a plan made before has all that DEBUG tells of it."""
-    return not report.wants_schedule() and (not config.debug or replay.has_kernels)
+    return not wants_schedule() and (not config.debug or replay.has_kernels)
 
 
 def _structure_of(

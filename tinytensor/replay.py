@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tinytensor import report
 from tinytensor.config import config
 from tinytensor.errors import DeviceError
+from tinytensor.lazy import lazy_import
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import Program
-from tinytensor.ops.uop import UOp, living_nodes, walk
+from tinytensor.ops.uop import living_nodes, walk
 from tinytensor.runtime.buffer import Buffer, BufferPart
 from tinytensor.runtime.device import AnyDevice, Launcher
 
@@ -104,7 +105,7 @@ class Replay:
     def __init__(self, plan: Plan, device: AnyDevice) -> None:
         self.device = device
         self.results = plan.results
-        self._launches = plan.launches
+        self.launches = plan.launches
         self._works = [each.compiled.work for each in plan.launches]
         self.take_arena = device.taker(plan.arena_bytes) if plan.arena_bytes else None
         self.takers = [device.taker(each.nbytes) for each in plan.results]
@@ -141,22 +142,17 @@ class Replay:
         if config.debug or config.stress:
             self._show(table)
         else:
-            for call in self.calls:
-                start, workspace = call.launcher.start, call.launcher.workspace
-                if workspace is None:
-                    start(*call.pick(table))
-                else:
-                    start(*call.pick(table), workspace())
+            _launch_all(self.calls, table)
         return results
 
     @property
     def has_kernels(self) -> bool:
         """Whether the kernels are there, for who wants to see them."""
-        return all(each.compiled.kernel is not None for each in self._launches)
+        return all(each.compiled.kernel is not None for each in self.launches)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the kernels, in order."""
-        return tuple([each.compiled.name for each in self._launches])
+        return tuple([each.compiled.name for each in self.launches])
 
     def _allocate(self, leaves: Sequence[Buffer], results: list[Buffer]) -> Buffer | None:
         """Allocate the results and the arena; a replaced leaf gives its memory."""
@@ -197,12 +193,21 @@ class Replay:
 
     def _show(self, table: Table) -> None:
         """Launch all kernels with all that DEBUG and TT_STRESS ask for."""
-        for launch in self._launches:
+        for launch in self.launches:
             buffers = [
                 BufferPart(self.device, each.nbytes, table[self._slot_of(each)], 0)
                 for each in launch.addresses
             ]
             _launch(launch, buffers, self.device)
+
+
+def _launch_all(calls: Sequence[Call], table: Table) -> None:
+    for call in calls:
+        start, workspace = call.launcher.start, call.launcher.workspace
+        if workspace is None:
+            start(*call.pick(table))
+        else:
+            start(*call.pick(table), workspace())
 
 
 def _only(slot: int, table: Table) -> tuple[int, ...]:
@@ -211,13 +216,15 @@ def _only(slot: int, table: Table) -> tuple[int, ...]:
 
 def largest_on(device: AnyDevice) -> str:
     """List the tensors that hold the most memory of a device."""
-    return report.largest({leaf: leaf.memory.site for leaf in _leaves_on(device)})
+    leaves = [each for each in living_nodes() if each.op is Op.BUFFER]
+    held = [(each, getattr(each, "memory", None)) for each in leaves]  # the base of a view has none
+    found = {leaf: memory.site for leaf, memory in held if memory and memory.device is device}
+    return str(_report().largest(found))
 
 
-def _leaves_on(device: AnyDevice) -> Iterator[UOp]:
-    for node in living_nodes():
-        if node.op is Op.BUFFER and node.memory is not None and node.attrs.device == device.name:
-            yield node
+def _report() -> ModuleType:
+    """Return what tells users of kernels, which few processes need."""
+    return lazy_import("tinytensor.report", None, "replay")
 
 
 def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> None:
@@ -231,7 +238,7 @@ def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> Non
     start = device.event_record()
     device.run(compiled.work, buffers, launch.scalars)
     time_us = device.elapsed_us(start, device.event_record())
-    report.print_launch(compiled.kernel, device.name, time_us)
+    _report().print_launch(compiled.kernel, device.name, time_us)
 
 
 def _poison(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 
 from tinytensor.dtype import DType
 from tinytensor.ops.op import Op
-from tinytensor.program_cache import UNUSABLE, Fields, key_of, program_fields, read_program
+from tinytensor.program_cache import UNUSABLE, Fields, key_of, read_program
 from tinytensor.replay import Address, Compiled, Launch, Plan, Result
 from tinytensor.runtime.cache import open_cache
 from tinytensor.runtime.device import AnyDevice
 
 
 def key_of_structure(structure: Sequence[object], options: object, device: AnyDevice) -> str | None:
-    """Return the key of a plan; None for a graph that holds what no other process has."""
+    """Return the key of a plan; None where no other process can use it."""
     words = " ".join(map(_word, structure))
-    if " at 0x" in words:  # a function, say
+    if " at 0x" in words or device.target.kind == "python":  # a function, say; no programs
         return None
     return key_of(("schedule", words, options, device.name), device.target)
 
@@ -65,7 +65,7 @@ def keep_plan(key: str, plan: Plan) -> None:
     if None in programs:
         return
     record: Fields = {
-        "programs": [program_fields(each) for each in programs if each is not None],
+        "programs": [asdict(each) for each in programs if each is not None],
         "launches": [programs[each] for each in made],
         "addresses": [[astuple(each) for each in launch.addresses] for launch in plan.launches],
         "results": [astuple(each) for each in plan.results],

@@ -17,7 +17,7 @@ from tinytensor.ops.attrs import (
 )
 from tinytensor.ops.extents import index_at
 from tinytensor.ops.op import Op
-from tinytensor.ops.size import Size, are_bound, numbered_variables, value_of
+from tinytensor.ops.size import Size, numbered_variables, value_of
 from tinytensor.ops.uop import UOp, substitute_all, walk
 
 Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
@@ -35,17 +35,18 @@ SIZED = {
 
 def variables_of(order: Sequence[UOp]) -> tuple[UOp, ...]:
     """Return the variables that a graph's sizes and values are made of, by first visit."""
-    if not are_bound():
-        return ()
     expressions: list[UOp] = []
-    for node in order:  # loops alone, because every graph passes here
+    for node in order:  # without calls, because every graph passes here
         attrs = node.attrs
         if node.op is Op.VARIABLE:
             expressions.append(node)
         for name in SIZED.get(type(attrs), ()):
             value = getattr(attrs, name)
             sizes = value if type(value) is tuple else (value,)
-            expressions += [each.expression for each in sizes if type(each) is Size]
+            if Size in map(type, sizes):
+                expressions += [each.expression for each in sizes if type(each) is Size]
+    if not expressions:
+        return ()
     return tuple([node for node in walk(expressions) if node.op is Op.VARIABLE])
 
 

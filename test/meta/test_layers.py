@@ -7,11 +7,11 @@ from meta.tree import PACKAGE, Source, python_sources
 
 # Each line may import the lines above it, and its own.
 LEVELS = (
-    ("errors", "config", "lazy", "dtype", "target"),
+    ("errors", "config", "lazy", "dtype", "target", "progress"),
     ("ops",),
     ("schedule", "codegen", "runtime"),
     (
-        *("realize", "planning", "replay", "report", "program_cache", "schedule_cache"),
+        *("captures", "realize", "planning", "replay", "report", "program_cache", "schedule_cache"),
         *("tracing", "variable", "families", "structure"),
     ),
     ("tensor", "grad"),

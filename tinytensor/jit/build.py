@@ -270,6 +270,8 @@ class _Graph:
             leaf = self._leaves.get(states[write.source].leaf)
             if leaf is None or content.op is Op.BUFFER or counts[content] > 1:
                 continue
+            if leaf in counts:  # some value is what lies there now
+                continue
             if nbytes_of(leaf) == nbytes_of(content):
                 found[content] = leaf
         return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from tinytensor import report
+from tinytensor.captures import wants_schedule
 from tinytensor.config import Config, config
 from tinytensor.errors import DeviceError
 from tinytensor.jit.build import Obstacle, build_program
@@ -91,7 +91,7 @@ class Jitted(Generic[P, R]):
                 found = MISS
             if found is not MISS:
                 return found  # type: ignore[no-any-return]  # it is what the function gives
-        if ACTIVE.trace is not None or report.wants_schedule():
+        if ACTIVE.trace is not None or wants_schedule():
             return self.function(*args, **kwargs)
         flat = Flat()
         flatten(args, flat)
@@ -170,6 +170,9 @@ class Jitted(Generic[P, R]):
                 self._remark(f"the function runs at each such call: {obstacle}")
                 finish(trace)
                 return returned
+            except BaseException:
+                trace.restore()  # an error of a compiler leaves every value as it was
+                raise
             trace.restore()
             entry = Entry(program, key, names, Tally())
             if not flat.objects and all(each._view is None for each in flat.tensors):

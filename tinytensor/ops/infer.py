@@ -62,22 +62,20 @@ def _iota(node: UOp) -> Shape:
 
 
 def _elementwise(node: UOp) -> Shape:
-    shape, lanes = node.operands[0].shape, node.dtype.lanes
-    check(len(node.operands) == len(node.op.operands), node, "has another number of operands")
-    for each in node.operands:  # a loop, because most nodes pass here and a comprehension is a call
-        if each.shape != shape or each.dtype.lanes != lanes:
-            check(each.shape == shape, node, "shapes differ")
-            check(each.dtype.lanes == lanes, node, "lanes")
-    return shape
+    first, *others = node.operands
+    lanes = node.dtype.lanes
+    check(len(others) + 1 == len(node.op.operands), node, "has another number of operands")
+    for each in others:
+        check(each.shape == first.shape, node, "shapes differ")
+        check(each.dtype is first.dtype or each.dtype.lanes == lanes, node, "lanes")
+    check(first.dtype.lanes == lanes, node, "lanes")
+    return first.shape
 
 
 def _arithmetic(node: UOp) -> Shape:
     shape = _elementwise(node)
     for each in node.operands:
-        if each.dtype is not node.dtype:
-            check(False, node, "dtypes differ")
-    if node.op in ANY_NUMBER:
-        return shape
+        check(each.dtype is node.dtype, node, "dtypes differ")
     scalar = node.dtype.scalar
     if node.op in INTEGER_ONLY:
         check(scalar.is_int or scalar is dtypes.bool, node, "takes integers or bool")

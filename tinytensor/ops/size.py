@@ -83,11 +83,6 @@ def value_of(variable: UOp) -> int:
     return _VALUES[variable]
 
 
-def are_bound() -> bool:
-    """Whether there is any bound variable."""
-    return bool(_VALUES)
-
-
 def size_of(expression: UOp, values: Mapping[UOp, int]) -> int:
     """Return an index expression as a Size, or as an int where it has one value only."""
     return _sized(simplify_index(expression), index_at(expression, values))

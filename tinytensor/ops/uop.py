@@ -262,17 +262,18 @@ def walk(roots: Iterable[UOp], stop: Container[UOp] = frozenset()) -> list[UOp]:
     Nodes in `stop` are listed and not entered. Iterative: a chain of any length is fine.
     """
     order: dict[UOp, None] = {}
+    seen: set[UOp] = set()
     stack = [*roots][::-1]
     while stack:
-        node = stack[-1]
-        depth = len(stack)
-        if node not in order and node not in stop:
-            for each in node.operands[::-1]:
-                if each not in order:
-                    stack.append(each)
-        if len(stack) == depth:
-            stack.pop()
+        node = stack.pop()
+        if node in seen or not node.operands or node in stop:
             order[node] = None
+            continue
+        seen.add(node)
+        stack.append(node)
+        for each in reversed(node.operands):
+            if each not in order:
+                stack.append(each)
     return list(order)
 
 

@@ -12,7 +12,7 @@ Placed: first; lowering views needs to know where reading ends.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tinytensor.dtype import dtypes
@@ -45,21 +45,46 @@ def materialize(
     fuse: int,
     target: Target,
 ) -> tuple[dict[Region, tuple[UOp, ...]], Chooser]:
-    """Choose the stored values of a graph: each region with its outputs, and why."""
-    builder = RegionBuilder(target.max_kernel_ops, fuse)
+    """Choose the stored values of a graph: each region with its outputs, and why.
+
+    Where kernels met their limit, it is done once more, now knowing what is stored. Else a kernel
+    would end early because of what it seems to compute, at other places in each of equal layers.
+    """
+    builder = _grow(order, fuse, target, ())
+    chooser, outputs = _choose(builder, order, roots, contractions, target, {})
+    if builder.met_limit:
+        builder = _grow(order, fuse, target, chooser.stored)
+        known = chooser.stored
+        chooser, outputs = _choose(builder, order, roots, contractions, target, known)
+    for node in reversed(chooser.stored):
+        region = Region(node, {node: ranges_over(node.shape, 0)}, builder.earliest(node))
+        outputs[region] = (node,)
+    return outputs, chooser
+
+
+def _grow(order: Sequence[UOp], fuse: int, target: Target, stored: Iterable[UOp]) -> RegionBuilder:
+    builder = RegionBuilder(target.max_kernel_ops, fuse, stored)
     for node in order:
         builder.visit(node)
+    return builder
+
+
+def _choose(
+    builder: RegionBuilder,
+    order: Sequence[UOp],
+    roots: Sequence[UOp],
+    contractions: Mapping[UOp, Contraction],
+    target: Target,
+    known: Mapping[UOp, Decision],
+) -> tuple[Chooser, dict[Region, tuple[UOp, ...]]]:
     outputs = {region: _outputs_of(region, roots) for region in builder.regions}
-    chooser = Chooser(builder, contractions, set(roots), fuse, target)
+    chooser = Chooser(builder, contractions, set(roots), builder.fuse, target, known)
     for nodes in outputs.values():
         for node in nodes:
             chooser.add_output(node, builder.region_of[node].anchor)
     for node in reversed(order):
         chooser.visit(node)
-    for node in reversed(chooser.stored):
-        region = Region(node, {node: ranges_over(node.shape, 0)}, builder.earliest(node))
-        outputs[region] = (node,)
-    return outputs, chooser
+    return chooser, outputs
 
 
 def _outputs_of(region: Region, roots: Sequence[UOp]) -> tuple[UOp, ...]:
@@ -88,7 +113,9 @@ class Chooser:
         roots: set[UOp],
         fuse: int,
         target: Target,
+        known: Mapping[UOp, Decision],
     ) -> None:
+        self.known = known
         self.region_of = builder.region_of
         self.too_big = builder.too_big
         self.contractions = contractions
@@ -173,7 +200,7 @@ class Chooser:
             self._tell_factors(node, next(iter(evaluations)))
             return
         behind = evaluations
-        if node.op not in ELEMENTWISE:
+        if node.operands and node.op not in ELEMENTWISE:
             behind = {
                 self.uses.through(place, node): _count_behind(node, each)
                 for place, each in evaluations.items()
@@ -214,13 +241,15 @@ class Chooser:
     def _decide(self, node: UOp, use: Use) -> Decision | None:
         if node in self.roots:
             return Decision("store", describe(node), "its value was asked for.")
+        if node in self.known:
+            return self.known[node]
         if node in self.too_big:
             limit = self.target.max_kernel_ops
             reason = f"a kernel holds at most {limit} ops, a read counted as {limit // MOST_READS}."
             return Decision("store", describe(node), reason)
         if node.op is Op.GATHER and self.fuse:
             return self._weigh(node, use)
-        if node.op not in ELEMENTWISE or reads_no_memory(node):
+        if (node.operands and node.op not in ELEMENTWISE) or reads_no_memory(node):
             return None
         if self.fuse == 0 and not self._is_product(node, use):
             return Decision("store", describe(node), "TT_FUSE=0: one kernel per op.")
@@ -296,7 +325,8 @@ class Chooser:
         return self.price(computed)
 
     def _is_computed(self, node: UOp) -> bool:
-        return node.op not in LEAVES and node not in self.region_of and node not in self.too_big
+        is_free = node.op not in LEAVES and node not in self.region_of
+        return is_free and node not in self.too_big and node not in self.known
 
 
 def _count_behind(node: UOp, evaluations: int) -> int:
