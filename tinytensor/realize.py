@@ -201,7 +201,7 @@ def contents_of(node: UOp) -> UOp:
 
 
 def _with_shape(leaf: UOp, root: UOp) -> UOp:
-    if are_same(leaf.shape, root.shape):
+    if leaf.shape is root.shape or are_same(leaf.shape, root.shape):
         return leaf
     return alias_of(leaf, root.shape)
 
