@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from schedule.reading import kernels_of
 
@@ -71,3 +72,15 @@ def test_a_program_of_gpu_launches_comes_back_from_the_disk(kernel):
     assert second.lowered is None
     assert second.program == first.program
     assert hash(second.program) == hash(first.program)
+
+
+def test_tensor_maps_come_back_from_the_disk(kernel):
+    x, y = [Tensor(np.ones((64, 64), np.float16)) for _ in range(2)]
+    product = kernels_of(x @ y)[-1]
+
+    first = make_program(product, SM90A, is_shown=False)
+    second = make_program(product, SM90A, is_shown=False)
+
+    assert len(first.program.launches[0].tensor_maps) > 1
+    assert second.lowered is None
+    assert second.program == first.program

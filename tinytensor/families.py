@@ -18,6 +18,7 @@ class Call:
 
     kernel: Kernel
     nodes: tuple[int, ...]
+    extents: tuple[int, ...]
     variables: tuple[int, ...]
 
 
@@ -43,6 +44,7 @@ class Family:
             KernelCall(
                 each.kernel,
                 tuple([order[number] for number in each.nodes]),
+                each.extents,
                 tuple([variables[number] for number in each.variables]),
             )
             for each in self.calls
@@ -62,6 +64,7 @@ def family_of(
         Call(
             each.kernel,
             tuple([numbers[node] for node in each.nodes]),
+            each.extents,
             tuple([variables.index(node) for node in each.variables]),
         )
         for each in calls

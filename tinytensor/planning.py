@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
@@ -19,6 +20,7 @@ from tinytensor.runtime.device import AnyDevice
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.kernels import KernelCall
 from tinytensor.schedule.memory import assign_memory
+from tinytensor.schedule.numbers import Numbered, take_out_numbers
 from tinytensor.schedule.order import written_by
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.structure import Structure
@@ -26,7 +28,10 @@ from tinytensor.target import Target
 
 MOST_COMPILED = 4096
 MOST_FAMILIES = 1024
-_COMPILED: OrderedDict[tuple[UOp, str, bool], Compiled] = OrderedDict()
+Key = tuple[UOp, bool, str, bool]  # a kernel's sink, whether it is instanced, device, TT_STRESS
+_COMPILED: OrderedDict[Key, Compiled] = OrderedDict()
+# By a kernel without its numbers: the sink of the first with any.
+_FIRST: weakref.WeakValueDictionary[Key, UOp] = weakref.WeakValueDictionary()
 _FAMILIES: OrderedDict[Structure, list[Family]] = OrderedDict()  # of graphs with variables alone
 
 
@@ -81,29 +86,32 @@ def make_plan(
     else:
         calls = _calls(roots, device)
     assigned = assign_memory(calls, roots, replaceable)
-    kernels = [step.kernel for step in assigned.steps]
+    numbered = [_share_program(step.kernel, device) for step in assigned.steps]
+    kernels = [each.kernel for each in numbered]
     ready_before = [_key_of(kernel, device) in _COMPILED for kernel in kernels]
     compiled = _compile(kernels, device)
     if kernels and wants_schedule():
         plans = [each.lowered.decisions if each.lowered else () for each in compiled]
-        planned = zip(kernels, report.reads_of(calls), plans, ready_before, strict=True)
+        reads = report.reads_of(calls)
+        told = [reads[step.number] for step in assigned.steps]
+        planned = zip(kernels, told, plans, ready_before, strict=True)
         target = _target_of(device)
-        report.show_schedule(roots, [report.Planned(*each, target) for each in planned])
+        sizes = [step.extents for step in assigned.steps]
+        shown = [report.Planned(*a, target, b) for a, b in zip(planned, sizes, strict=True)]
+        report.show_schedule(roots, shown)
         for each in compiled:
             _show_code(each, device)
     numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}
-    addresses = [
-        tuple(
-            [Address(numbers.get(each.holder), each.offset, each.nbytes) for each in step.locations]
-        )
-        for step in assigned.steps
-    ]
+    launches: list[Launch] = []
+    for made, step, given in zip(compiled, assigned.steps, numbered, strict=True):
+        places = [(numbers.get(at.holder), at.offset, at.nbytes) for at in step.locations]
+        addresses = tuple([Address(*place) for place in places])
+        values = tuple(map(value_of, calls[step.number].variables))
+        launches.append(Launch(made, addresses, given.scalars or values, step.extents))
     results = [
         Result(numbers[root], nbytes_of(root), describe(root), numbers.get(leaf))
         for root, leaf in [(root, assigned.replaced.get(root)) for root in roots]
     ]
-    scalars = [tuple(map(value_of, each.variables)) for each in calls]
-    launches = [Launch(*each) for each in zip(compiled, addresses, scalars, strict=True)]
     return Plan(tuple(launches), assigned.arena_bytes, tuple(results))
 
 
@@ -126,8 +134,23 @@ def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     return [ready[key] for key in keys]
 
 
-def _key_of(kernel: Kernel, device: AnyDevice) -> tuple[UOp, str, bool]:
-    return (kernel.sink, device.name, config.stress)
+def _share_program(kernel: Kernel, device: AnyDevice) -> Numbered:
+    """Return a kernel without its numbers, if a program was asked for that differs in them alone.
+
+    The first such program knows its numbers, the second serves all others. Instances know theirs.
+    """
+    is_python = device.target.kind == "python"
+    if kernel.instanced or is_python or _key_of(kernel, device) in _COMPILED:
+        return Numbered(kernel)
+    bare = take_out_numbers(kernel)
+    if not bare.scalars:
+        return bare
+    first = _FIRST.setdefault(_key_of(bare.kernel, device), kernel.sink)
+    return Numbered(kernel) if first is kernel.sink else bare
+
+
+def _key_of(kernel: Kernel, device: AnyDevice) -> Key:
+    return (kernel.sink, kernel.instanced, device.name, config.stress)
 
 
 def _target_of(device: AnyDevice) -> Target:

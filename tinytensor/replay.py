@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tinytensor.config import config
 from tinytensor.errors import DeviceError
 from tinytensor.lazy import lazy_import
+from tinytensor.ops.instances import split
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import Program
@@ -52,11 +53,15 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel of a schedule, where its params lie, and the scalars it is given."""
+    """One kernel of a schedule, where its params lie, and its scalars.
+
+    Of an instanced kernel they are those of all instances, with their extents.
+    """
 
     compiled: Compiled
     addresses: tuple[Address, ...]
-    scalars: tuple[int, ...] = ()
+    scalars: tuple[float, ...] = ()
+    extents: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +182,8 @@ class Replay:
     def _prepared(self, launch: Launch) -> Call:
         slots = [self._slot_of(each) for each in launch.addresses]
         sizes = [each.nbytes for each in launch.addresses]
-        launcher = self.device.launcher(launch.compiled.work, sizes, launch.scalars)
+        given = (launch.scalars, launch.extents)
+        launcher = self.device.launcher(launch.compiled.work, sizes, *given)
         places = [(self._bases[each.holder], each.offset) for each in launch.addresses]
         pick: Any = itemgetter(*slots)  # Any: of one slot it would give no tuple
         if len(slots) == 1:
@@ -230,15 +236,17 @@ def _report() -> ModuleType:
 def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> None:
     compiled = launch.compiled
     assert compiled.kernel is not None, "replay: who shows kernels has made them"
+    scalars, extents = launch.scalars, launch.extents
     if config.stress:
-        _poison(compiled.kernel, buffers, device)
+        for part in split(buffers, extents):
+            _poison(compiled.kernel, part, device)
     if not config.debug:
-        device.run(compiled.work, buffers, launch.scalars)
+        device.run(compiled.work, buffers, scalars, extents=extents)
         return
     start = device.event_record()
-    device.run(compiled.work, buffers, launch.scalars)
+    device.run(compiled.work, buffers, scalars, extents=extents)
     time_us = device.elapsed_us(start, device.event_record())
-    _report().print_launch(compiled.kernel, device.name, time_us)
+    _report().print_launch(compiled.kernel, device.name, time_us, extents)
 
 
 def _poison(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:

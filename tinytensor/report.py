@@ -16,6 +16,7 @@ from tinytensor.captures import CAPTURES
 from tinytensor.config import config
 from tinytensor.dtype import dtypes
 from tinytensor.errors import Site
+from tinytensor.ops.instances import at_extent
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
@@ -49,13 +50,17 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A kernel of a schedule, what it reads, what its plan decided, and whether it was compiled."""
+    """A kernel of a schedule, what it reads, what its plan decided, and whether it was compiled.
+
+    An instanced kernel has the extents of its instances.
+    """
 
     kernel: Kernel
     reads: str
     plan: Sequence[Decision]
     was_compiled: bool
     target: Target
+    extents: Sequence[int] = ()
 
 
 @contextmanager
@@ -70,12 +75,14 @@ def capture() -> Iterator[list[Planned]]:
         CAPTURES[:] = [each for each in CAPTURES if each is not found]
 
 
-def work_of(kernel: Kernel) -> Work:
-    """Count a kernel's operations and the bytes of the buffers it touches.
+def work_of(kernel: Kernel, extents: Sequence[int] = ()) -> Work:
+    """Count a kernel's operations and the bytes of the buffers it touches, in all its instances.
 
     An op runs once for each value of the ranges it varies over or folds; a multiply-add of a
     contraction counts as two operations.
     """
+    if extents:
+        kernel = at_extent(kernel, sum(extents))
     nodes = walk((kernel.sink,))
     varies = dependencies(nodes)
     flops = 0
@@ -93,9 +100,9 @@ def _operations(node: UOp) -> int:
     return 1 if is_arithmetic and node.op not in (Op.CAST, Op.BITCAST, Op.WHERE) else 0
 
 
-def launch_line(kernel: Kernel, device: str, time_us: float) -> str:
+def launch_line(kernel: Kernel, device: str, time_us: float, extents: Sequence[int] = ()) -> str:
     """Return DEBUG=1's line: kernel, time, GFLOP/s and GB/s. Units: µs."""
-    work = work_of(kernel)
+    work = work_of(kernel, extents)
     seconds = max(time_us, 0.01) * 1e-6
     gflops, gbytes = work.flops / seconds / 1e9, work.bytes_moved / seconds / 1e9
     return (
@@ -103,9 +110,9 @@ def launch_line(kernel: Kernel, device: str, time_us: float) -> str:
     )
 
 
-def print_launch(kernel: Kernel, device: str, time_us: float) -> None:
+def print_launch(kernel: Kernel, device: str, time_us: float, extents: Sequence[int] = ()) -> None:
     """Print one line about a launch (DEBUG=1)."""
-    _print(launch_line(kernel, device, time_us))
+    _print(launch_line(kernel, device, time_us, extents))
 
 
 def reads_of(calls: Sequence[KernelCall]) -> list[str]:
@@ -140,10 +147,13 @@ def schedule_lines(planned: Sequence[Planned]) -> list[str]:
     lines: list[str] = []
     for number, each in enumerate(planned, start=1):
         made = "compiled before" if each.was_compiled else "compiled now"
-        lines.append(f"kernel {number}/{len(planned)}  {each.kernel.name}  {made}")
+        instances = f"  {len(each.extents)} instances" if each.extents else ""
+        head = f"kernel {number}/{len(planned)}  {each.kernel.name}{instances}"
+        lines.append(f"{head}  {made}")
         if each.reads:
             lines.append(f"  reads     {each.reads}.")
-        lines.append(f"  takes     {_takes(each.kernel, each.target)}")
+        whole = at_extent(each.kernel, sum(each.extents)) if each.extents else each.kernel
+        lines.append(f"  takes     {_takes(whole, each.target)}")
         decisions = _merged((*each.kernel.decisions, *each.plan))
         lines.extend(f"  {told.kind:9} {told.subject}: {told.reason}" for told in decisions)
     return lines

@@ -46,14 +46,17 @@ def read_plan(key: str, device: AnyDevice) -> Plan | None:
         results = [Result(*each) for each in record["results"]]
         addresses = [[Address(*each) for each in launch] for launch in record["addresses"]]
         numbers = [int(each) for each in record["launches"]]
+        scalars = [tuple(map(float, each)) for each in record["scalars"]]
+        extents = [tuple(map(int, each)) for each in record["extents"]]
         arena_bytes = int(record["arena_bytes"])
     except UNUSABLE:
         return None
     pairs = zip(programs, device.compile(programs), strict=True)
     compiled = [Compiled(program.name, None, None, program, work) for program, work in pairs]
+    facts = zip(numbers, addresses, scalars, extents, strict=True)
     launches = [
-        Launch(compiled[number], tuple(places))
-        for number, places in zip(numbers, addresses, strict=True)
+        Launch(compiled[number], tuple(places), given, sizes)
+        for number, places, given, sizes in facts
     ]
     return Plan(tuple(launches), arena_bytes, tuple(results))
 
@@ -68,6 +71,8 @@ def keep_plan(key: str, plan: Plan) -> None:
         "programs": [asdict(each) for each in programs if each is not None],
         "launches": [programs[each] for each in made],
         "addresses": [[astuple(each) for each in launch.addresses] for launch in plan.launches],
+        "scalars": [launch.scalars for launch in plan.launches],
+        "extents": [launch.extents for launch in plan.launches],
         "results": [astuple(each) for each in plan.results],
         "arena_bytes": plan.arena_bytes,
     }

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from extra.bench.stages import Stages, child_seconds
+from extra.bench.sections import Sections, child_seconds
 from extra.bench.table import place
 from extra.examples.gpt2 import Network, Shape, draw_words
 from tinytensor import config, manual_seed, optim, realize
@@ -55,19 +55,19 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def take_step(
     network: Network, optimizer: optim.Optimizer, options: argparse.Namespace, number: int
 ) -> float:
-    """Take one step, print what its stages took; return the seconds that no kernel ran."""
-    stages = Stages()
+    """Take one step, print what its sections took; return the seconds that no kernel ran."""
+    sections = Sections()
     children, begin, cpu = child_seconds(), time.perf_counter(), time.process_time()
     known = set(realize._SCHEDULES)
-    with stages.watch_package():
-        with stages.stage("graph: forward"):
+    with sections.watch_package():
+        with sections.section("graph: forward"):
             words, following = draw_words(network.shape, options.batch, options.length, number)
             scores = network(words).flatten(0, 1)
             loss = cross_entropy(scores, following.flatten())
-        with stages.stage("graph: gradients"):
+        with sections.section("graph: gradients"):
             optimizer.zero_grad()
             loss.backward()
-        with stages.stage("graph: step"):
+        with sections.section("graph: step"):
             optimizer.step()
     wall, cpu = time.perf_counter() - begin, time.process_time() - cpu
     plans = [realize._SCHEDULES[key] for key in realize._SCHEDULES if key not in known]
@@ -77,11 +77,13 @@ def take_step(
         f"step {number + 1}: {len(launches)} kernels were scheduled, {len(distinct)} are distinct"
     )
     print(f"{'':28}{'wall s':>9}{'cpu s':>9}{'calls':>8}")
-    for name, stage in stages.times.items():
-        print(f"  {name:26}{stage.wall:9.2f}{stage.cpu:9.2f}{stage.calls:8}")
+    for name, section in sections.times.items():
+        print(f"  {name:26}{section.wall:9.2f}{section.cpu:9.2f}{section.calls:8}")
     print(f"  {'C compiler, its processes':26}{'':9}{child_seconds() - children:9.2f}")
     print(f"  {'all':26}{wall:9.2f}{cpu + child_seconds() - children:9.2f}", flush=True)
-    running = sum(stages.times[name].wall for name in ("allocate", "run") if name in stages.times)
+    running = sum(
+        sections.times[name].wall for name in ("allocate", "run") if name in sections.times
+    )
     return wall - running
 
 

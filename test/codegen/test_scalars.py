@@ -122,7 +122,7 @@ def test_cuda_takes_scalars_after_the_buffers(target):
     program = lower(scaled_kernel(), target).program
 
     assert program.scalars == "qd"
-    assert "long long n0,\n    double n1)" in program.source
+    assert "long long scalar0,\n    double scalar1)" in program.source
     assert cubin_of(program.source, target.name)
 
 

@@ -3,7 +3,7 @@
 import re
 
 from extra.bench import cold
-from extra.bench.stages import CALLED, Stages
+from extra.bench.sections import CALLED, Sections
 from tinytensor import Tensor
 
 SMALL = ["--layers=2", "--width=32", "--vocabulary=100", "--length=8"]
@@ -19,11 +19,11 @@ def test_both_steps_are_printed_and_the_second_has_no_kernels_of_its_own(capsys)
     assert counts[1] == ("0", "0")
 
 
-def test_a_stage_does_not_count_what_another_one_takes():
-    stages = Stages()
+def test_a_section_does_not_count_what_another_one_takes():
+    sections = Sections()
 
-    with stages.watch_package(), stages.stage("all"):
+    with sections.watch_package(), sections.section("all"):
         (Tensor([1.0, 2.0]) * 3.0).realize()
 
-    assert stages.times["run"].calls == 1
-    assert {"all", "schedule: materialize"} <= stages.times.keys() <= {"all", *CALLED}
+    assert sections.times["run"].calls == 1
+    assert {"all", "schedule: materialize"} <= sections.times.keys() <= {"all", *CALLED}

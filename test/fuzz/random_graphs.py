@@ -35,6 +35,10 @@ class Program:
             self.step()
         count = min(len(self.values), int(self.rng.integers(1, 4)))
         self.outputs = [value.tensor for value in self.values[-count:]]
+        if self.rng.random() < 0.5:
+            self.outputs += self.siblings(self.pick(self.values).tensor)
+        if self.rng.random() < 0.5:
+            self.outputs += self.updates()
 
     def leaf(self):
         rank = self.rng.integers(0, 4)
@@ -43,6 +47,30 @@ class Program:
         low = 0 if dtype.kind == "uint" else -LIMIT
         array = self.rng.integers(low, LIMIT + 1, shape).astype(np.float64)
         return Value(Tensor(array, device=self.device).cast(dtype), True)
+
+    def siblings(self, x):
+        """Several results over one space, of the same operands and of one another."""
+        y = x.flip(0) if x.ndim else x * x
+        made = [x + y, x.maximum(y) - self.pick((x, y)), x * y]
+        made.append(self.pick(made) + self.pick((x, y)))
+        return made[int(self.rng.integers(2)) :]
+
+    def updates(self):
+        """The steps of an optimizer: the same for parameters of several shapes, in their memory."""
+        dtype = self.pick((*FLOATS, dtypes.float32))
+        rate = Tensor([2.0, 3.0], device=self.device).realize()
+        pull = self.pick((lambda p, m: p * rate[0] - m, lambda p, m: p.where(m > rate[1], m)))
+        changed = []
+        for number in range(self.rng.integers(2, 6)):
+            shape = tuple(int(each) for each in self.rng.choice([1, 2, 5, 33], number % 3))
+            arrays = self.rng.integers(-LIMIT, LIMIT + 1, (3, *shape)).astype(np.float64)
+            held = [Tensor(each, device=self.device).cast(dtype).realize() for each in arrays]
+            parameter, gradient, mean = held
+            mean.copy_(mean * 0.5 + gradient)
+            other = mean if self.rng.random() < 0.9 else self.pick(changed or [mean]).sum()
+            parameter.copy_(pull(parameter, other))
+            changed += [parameter, mean]
+        return changed
 
     def pick(self, options):
         return options[int(self.rng.integers(len(options)))]

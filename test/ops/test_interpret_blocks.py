@@ -374,6 +374,18 @@ def test_a_broken_pipeline_is_found_in_every_order(broken, words, seed):
     assert any(word in found for word in words)
 
 
+def test_groups_of_warps_meet_apart():
+    """Each pair of warps hands its values over, at a barrier of its own."""
+    b = builder(128, dtype=I32, threads=128)
+    pair = b.warp // 2
+    kept = b.shared(I32, 128)
+    b.store(kept, b.thread, b.thread)
+    b.barrier(1, threads=64, group=pair)
+    b.store(b.param(0), b.thread, b.load(kept, pair * 128 + (b.index(63) - b.thread)))
+
+    assert run(b.finish()).tolist() == [*range(63, -1, -1), *range(127, 63, -1)]
+
+
 # What is refused, with its words.
 def test_a_deadlock_names_where_each_warp_waits():
     b = builder(64)

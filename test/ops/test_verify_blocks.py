@@ -95,6 +95,40 @@ def test_the_barrier_of_the_block_is_not_in_a_role():
     assert "is inside a role: %1 = BARRIER" in refusal(b)
 
 
+def test_the_wait_for_other_launches_comes_before_memory_and_for_all_threads():
+    late, inside = builder(), builder()
+    late.store(late.param(0), late.thread, const(F32, 1.0))
+    late.grid_wait()
+    with inside.role("load", warps=1):
+        inside.grid_wait()
+
+    assert "comes after the first buffer: %" in refusal(late)
+    assert "is inside a role: %1 = GRID_WAIT" in refusal(inside)
+
+
+def test_a_group_of_warps_may_meet_at_a_barrier_of_its_own():
+    b = builder(threads=128)
+    b.barrier(1, threads=64, group=b.warp // 2)
+
+    verify_linear(b.finish())
+
+
+def test_a_loop_that_surely_runs_may_give_a_register_its_first_value():
+    b = builder()
+    first = b.register(F32)
+    with b.loop(0, 2):
+        b.write(first, const(F32, 1.0))
+    b.read(first)
+    verify_linear(b.finish())
+
+    second = b.register(F32)
+    with b.loop(0, b.block(0)):
+        b.write(second, const(F32, 1.0))
+    b.read(second)
+
+    assert "register may not be written yet" in refusal(b)
+
+
 @pytest.mark.parametrize("divisor", [32, 64])
 def test_a_warp_may_exchange_where_all_of_it_comes(divisor):
     b = builder()
@@ -287,6 +321,7 @@ EFFECT = a.EffectAttrs(1)
         (Op.TILE, F16, (), ab.TileAttrs(0, 4, 64, 1, True), "a multiple of 1024 bytes"),
         (Op.BARRIER, VOID, (), ab.BarrierAttrs(1, 16, 32), "numbers are below 16"),
         (Op.BARRIER, VOID, (), ab.BarrierAttrs(1, 1, 33), "awaits whole warps"),
+        (Op.BARRIER, VOID, (ZERO,), ab.BarrierAttrs(1, 0, 64), "named ones alone have groups"),
         (Op.EXCHANGE, I32, (ZERO,), ab.ExchangeAttrs(1, 32), "distances are 1 to 31"),
         (Op.EXCHANGE, F32, (ZERO,), ab.ExchangeAttrs(1, 1), "dtypes differ"),
         (Op.ROLE, VOID, (), ab.RoleAttrs(1, "two words", 0, 1, 0), "named by one word"),
@@ -313,6 +348,14 @@ EFFECT = a.EffectAttrs(1)
         (
             *(Op.TENSOR_MAP, F16, (SOURCE,), ab.TensorMapAttrs((64, 64), (64,), (32, 8), 128)),
             "a swizzle is that of the box's row",
+        ),
+        (
+            *(Op.TENSOR_MAP, F16, (SOURCE,), ab.TensorMapAttrs((64, 64), (64,), (64, 8, 1), 128)),
+            "describes rows and columns",
+        ),
+        (
+            *(Op.TENSOR_MAP, F32, (SOURCE,), ab.TensorMapAttrs((64, 64), (64,), (32, 8), 128)),
+            "sees global memory, in its dtype",
         ),
     ],
 )

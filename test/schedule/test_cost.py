@@ -65,6 +65,7 @@ def read_by(readers, elements, functions):
     return [value * float(number + 2) for number in range(readers)]
 
 
+# From TT_FUSE=2 on these readers would be one kernel.
 # Two readers of 6000 elements; each writes them, 240 ns. Recomputed, one exponential: twice
 # 6000 * 0.2583 - 240 = 1310 ns; two: 2810 ns. Stored: 1500 or 3000 ns and a launch of 1000 ns, and
 # twice 240 ns to read.
@@ -77,7 +78,7 @@ def read_by(readers, elements, functions):
     ],
 )
 def test_on_a_cpu_the_choice_turns_with_functions_and_with_readers(readers, functions, is_stored):
-    stored = decisions_of(*read_by(readers, 6000, functions), kind="store")
+    stored = decisions_of(*read_by(readers, 6000, functions), kind="store", fuse=1)
 
     assert any(each.startswith("store exp") for each in stored) == is_stored
 
@@ -92,7 +93,8 @@ def test_on_a_cpu_the_choice_turns_with_functions_and_with_readers(readers, func
     ],
 )
 def test_on_a_gpu_the_choice_turns_with_functions(functions, is_stored):
-    stored = decisions_of(*read_by(4, 1_200_000, functions), kind="store", target=SM90A)
+    values = read_by(4, 1_200_000, functions)
+    stored = decisions_of(*values, kind="store", fuse=1, target=SM90A)
 
     assert any(each.startswith("store exp") for each in stored) == is_stored
 
@@ -155,6 +157,26 @@ def test_what_a_gradient_needs_again_is_the_same_choice(functions, kind):
     assert {each.split()[0] for each in told if " exp f32[64,64]" in each} == {kind}
 
 
+def read_again_after(products):
+    """What an exponential is read for at once, some products later, and the exponential again."""
+    x, y = ones(64, 64), ones(64, 64)
+    wave = exponentials(x, 4)
+    result = wave @ y
+    for _ in range(products):
+        result = result @ y
+    return result + wave
+
+
+# 16 kB move in 0.328 us, eight times as long is the price of holding them.
+@pytest.mark.parametrize(("products", "price"), [(1, "1.31 us"), (2, "2.62 us"), (3, "2.62 us")])
+def test_what_is_read_later_pays_for_its_memory(products, price):
+    (told,) = [
+        each for each in decisions_of(read_again_after(products), kind="store") if "exp" in each
+    ]
+
+    assert f"({price} for holding it)" in told
+
+
 def test_values_do_not_depend_on_the_choice(monkeypatch):
     found = []
     for verify, is_stored in ((0, False), (1, True)):  # another key, so it is scheduled anew
@@ -186,12 +208,17 @@ def test_values_do_not_depend_on_the_choice(monkeypatch):
             Choice(2e-6, 1e-6, 1e-6, 1.6e-6, kernels=2, nbytes=4000),
             "recomputing takes 1.6 us, storing 3 us; stored from 7 readers on.",
         ),
+        # 4 us to hold it are more than what recomputing takes longer; a third reader changes that.
+        (
+            Choice(2e-6, 1e-6, 1e-6, 6e-6, kernels=2, nbytes=4000, holding=4e-6),
+            "recomputing takes 6 us, storing 7 us (4 us for holding it); stored from 3 readers on.",
+        ),
         (
             Choice(2e-6, 1e-6, 1e-6, 1e-6, kernels=2, nbytes=4000),
             "recomputing takes 1 us, storing 3 us; reading it would take as long.",
         ),
     ],
-    ids=["stored", "size", "readers", "never"],
+    ids=["stored", "size", "readers", "holding", "never"],
 )
 def test_a_choice_says_what_would_change_it(choice, text):
     assert str(choice) == text

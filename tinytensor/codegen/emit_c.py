@@ -90,6 +90,8 @@ class _Emitter(StatementWriter):
         if self.linear.workspace_bytes:
             texts.append("unsigned char *restrict workspace")
         texts += self.scalars()
+        if self.linear.is_instanced:
+            texts.append("int extent")
         return "\n    " + ",\n    ".join(texts) if texts else "void"
 
     def value(self, node: UOp) -> Value:
@@ -101,6 +103,8 @@ class _Emitter(StatementWriter):
             return operands[0]
         if node.op is Op.PARAM:
             return Value(f"p{node.attrs.number}", storage_type(node.dtype))
+        if node.op is Op.EXTENT:
+            return Value("extent", storage_type(node.dtype))
         if node.op is Op.VARIABLE:
             return self.variable(node)
         return self.values.emit(node, operands)
@@ -199,7 +203,7 @@ _Emitter.statements = {
     Op.STORE: _store,
     Op.WORKSPACE: _workspace,
 }
-_Emitter.nameless = frozenset((Op.CONST, Op.PARAM))
+_Emitter.nameless = frozenset((Op.CONST, Op.PARAM, Op.EXTENT))
 
 
 TAKE = {
@@ -217,14 +221,37 @@ extern void PyEval_RestoreThread(void *);
 """
 
 
+RUN_INSTANCES = """\
+static void {name}_instances(void *table, void *instances)
+{{
+    const unsigned long long *row = table, *end = row + (unsigned long long)instances * {words};
+    for (; row < end; row += {words})
+        {name}({arguments}, (int)row[0]);
+}}
+
+"""
+
+
 def python_door(linear: Linear, is_long: bool) -> str:
-    """Write what Python calls: it takes addresses and scalars, runs the kernel and returns None."""
-    name = linear.name
-    takes = "p" * (len(linear.params) + (linear.workspace_bytes > 0)) + linear.scalars
+    """Write what Python calls: it takes addresses and scalars, runs the kernel and returns None.
+
+    An instanced kernel is run for each row of a table: its door takes the table's address and the
+    number of rows, each the extent and then the addresses of an instance.
+    """
+    if not linear.is_instanced:
+        takes = "p" * (len(linear.params) + (linear.workspace_bytes > 0)) + linear.scalars
+        return _door(linear.name, linear.name, takes, is_long)
+    words = [f"(void *)row[{number}]" for number in range(1, len(linear.params) + 1)]
+    texts = {"name": linear.name, "words": len(words) + 1, "arguments": ", ".join(words)}
+    door = _door(linear.name, f"{linear.name}_instances", "pp", is_long)
+    return RUN_INSTANCES.format(**texts) + door
+
+
+def _door(name: str, function: str, takes: str, is_long: bool) -> str:
     count = len(takes)
     pointers = "\n".join([TAKE[kind].format(at) for at, kind in enumerate(takes)])
-    unlock = TAKE_SCALARS if linear.scalars else ""
-    call = f"{name}({', '.join(f'a{each}' for each in range(count))});"
+    unlock = TAKE_SCALARS if takes.strip("p") else ""
+    call = f"{function}({', '.join(f'a{each}' for each in range(count))});"
     if is_long:
         unlock += RELEASE_LOCK
         call = f"void *thread = PyEval_SaveThread();\n    {call}\n    PyEval_RestoreThread(thread);"

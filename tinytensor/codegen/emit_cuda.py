@@ -31,9 +31,10 @@ from tinytensor.codegen.instructions import Function
 from tinytensor.codegen.instructions_cuda import LDMATRIX, LDMATRIX_TRANSPOSED, PtxInstruction
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
+from tinytensor.ops.instances import MOST_ELEMENTS
 from tinytensor.ops.linear import Grid, Linear
 from tinytensor.ops.op import Op
-from tinytensor.ops.program import LaunchShape, Program
+from tinytensor.ops.program import INSTANCE_WORDS, LaunchShape, Program
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp
 from tinytensor.target import Target
@@ -48,6 +49,18 @@ PLACES = {
     **{"thread": "threadIdx.x", "block_x": "blockIdx.x"},
     **{"block_y": "blockIdx.y", "block_z": "blockIdx.z"},
 }
+INSTANCES = f"struct Instances {{ unsigned long long count, words[{INSTANCE_WORDS - 1}]; }};"
+# A block is of the last instance that begins before it: rows are in the order of their blocks.
+FIND_INSTANCE = """\
+int low = 0, high = (int)instances.count - 1;
+while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (instances.words[middle * WORDS] <= blockIdx.x) low = middle;
+    else high = middle - 1;
+}
+const unsigned long long *row = instances.words + low * WORDS;
+const int extent = (int)row[1];"""
+STRUCTS = {"TensorMap": TENSOR_MAP, "Instances": INSTANCES}
 ON_CHIP = (Op.SHARED, Op.TILE, Op.MBARRIERS)
 
 # This launch goes on when the one before it has ended; only then may the next one start. In the
@@ -92,8 +105,7 @@ def _declarations(body: str) -> list[str]:
     """Declare the structs that a text names, and its shorthands."""
     found = sorted(set(STRUCT_NAME.findall(body)))
     lines = [declare_struct(CType(kind, int(bits), int(lanes))) for kind, bits, lanes in found]
-    if "TensorMap" in body:
-        lines.append(TENSOR_MAP)
+    lines += [text for name, text in STRUCTS.items() if f" {name} " in body]
     if "DEVICE " in body:
         lines.append(DEFINE_DEVICE)
     return [*lines, ""] if lines else []
@@ -127,7 +139,9 @@ class CudaWriter(StatementWriter):
         shared_bytes = grid.shared_bytes
         waits = self.waits_itself
         across = "" if grid.across is None else show(grid.across)
-        return LaunchShape(entry, grid.blocks, grid.threads, shared_bytes, maps, waits, across)
+        block_elements = MOST_ELEMENTS // grid.blocks[0] if self.linear.is_instanced else 0
+        shape = (entry, grid.blocks, grid.threads, shared_bytes, maps, waits)
+        return LaunchShape(*shape, block_elements, across)
 
     def entry(self, entry: str, has_workspace: bool) -> str:
         """Write the function."""
@@ -149,17 +163,32 @@ class CudaWriter(StatementWriter):
         return f"{grid.threads}, {resident}" if resident else f"{grid.threads}"
 
     def params(self, has_workspace: bool) -> list[str]:
-        """Write the params: written ones overlap no other, so `__restrict__` holds for all."""
-        texts = []
-        for number, param in enumerate(self.linear.params):
-            const = "" if param.written else "const "
-            texts.append(f"{const}{storage_type(param.dtype).name} *__restrict__ p{number}")
+        """Write the params; instanced ones are in a table."""
+        if self.linear.is_instanced:
+            return ["const __grid_constant__ Instances instances"]
+        texts = [f"{type_} {name}" for name, type_ in self.pointers().items()]
         if has_workspace:
             texts.append("unsigned char *__restrict__ workspace")
         texts += self.scalars()
         maps = range(len(self.tensor_maps))
         texts += [f"const __grid_constant__ TensorMap m{number}" for number in maps]
         return texts
+
+    def pointers(self) -> dict[str, str]:
+        """Return the params' types: written ones overlap no other, so all are `__restrict__`."""
+        return {
+            f"p{number}": ("" if param.written else "const ")
+            + f"{storage_type(param.dtype).name} *__restrict__"
+            for number, param in enumerate(self.linear.params)
+        }
+
+    def find_instance(self) -> list[str]:
+        """Declare what a block needs of its instance, which it looks up in the table."""
+        pointers = self.pointers().items()
+        lines = FIND_INSTANCE.replace("WORDS", str(len(pointers) + 2)).splitlines()
+        for number, (name, type_) in enumerate(pointers, start=2):
+            lines.append(f"{type_} {name} = ({type_})row[{number}];")
+        return lines
 
     def prelude(self) -> list[str]:
         """Declare the places and the shared memory that the body names."""
@@ -170,7 +199,11 @@ class CudaWriter(StatementWriter):
         if has_warps:
             kinds.add("thread")
         lines = [] if Op.GRID_WAIT in ops else self.grid_dependency()
-        lines += [f"const int {kind} = {text};" for kind, text in PLACES.items() if kind in kinds]
+        places = PLACES
+        if self.linear.is_instanced:
+            lines += self.find_instance()
+            places = {**PLACES, "block_x": "(int)(blockIdx.x - row[0])"}
+        lines += [f"const int {kind} = {text};" for kind, text in places.items() if kind in kinds]
         if has_warps:
             lines.append("const int warp = __shfl_sync(0xffffffffu, thread / 32, 0);")
         if ops.intersection(ON_CHIP):
@@ -203,6 +236,8 @@ class CudaWriter(StatementWriter):
             return read_register(self, node, operands[0])
         if node.op is Op.PARAM:
             return Value(f"p{node.attrs.number}", storage_type(node.dtype))
+        if node.op is Op.EXTENT:
+            return Value("extent", storage_type(node.dtype))
         if node.op is Op.VARIABLE:
             return self.variable(node)
         if node.op is Op.PLACE:
@@ -275,5 +310,6 @@ class CudaWriter(StatementWriter):
 
 CudaWriter.statements = {**CONTROL, **MEMORY_STATEMENTS, **BLOCK_STATEMENTS, **HOPPER_STATEMENTS}
 CudaWriter.nameless = frozenset(
-    (*REGIONS, Op.CONST, Op.PARAM, Op.PLACE, Op.TENSOR_MAP, Op.STACK, Op.SPLAT, Op.LANE, Op.SHUFFLE)
+    (*REGIONS, Op.CONST, Op.PARAM, Op.PLACE, Op.EXTENT, Op.TENSOR_MAP)
+    + (Op.STACK, Op.SPLAT, Op.LANE, Op.SHUFFLE)
 )

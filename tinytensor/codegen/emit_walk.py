@@ -57,11 +57,11 @@ class StatementWriter(ABC):
 
     def scalars(self) -> list[str]:
         """Write the params that scalars come in."""
-        return [f"{SCALARS[kind]} n{at}" for at, kind in enumerate(self.linear.scalars)]
+        return [f"{SCALARS[kind]} scalar{at}" for at, kind in enumerate(self.linear.scalars)]
 
     def variable(self, node: UOp) -> Value:
         """Write a scalar in its dtype."""
-        ctype, name = self.values.type_of(node.dtype), f"n{node.attrs.number}"
+        ctype, name = self.values.type_of(node.dtype), f"scalar{node.attrs.number}"
         text = f"{name} != 0" if node.dtype is dtypes.bool else f"({self.spell(ctype)}){name}"
         return Value(text, ctype, is_atom=False)
 

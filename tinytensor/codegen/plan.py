@@ -12,10 +12,12 @@ from tinytensor.codegen.plans import (
     cuda_ffma,
     cuda_folding,
     cuda_hopper,
+    cuda_instances,
     cuda_loops,
     cuda_pointwise,
     cuda_reduction,
     cuda_turning,
+    instances,
     loops,
     pointwise,
     reduction,
@@ -44,6 +46,7 @@ class Plan:
 
 # Best first; the last one takes every kernel.
 PLANS = (
+    Plan("instances", instances.facts, instances.lower, instances.describe),
     Plan(
         "contraction", contraction.facts, contraction.lower, contraction.describe, takes_open=True
     ),
@@ -52,6 +55,7 @@ PLANS = (
     Plan("loops", loops.facts, loops.lower, loops.describe, takes_open=True),
 )
 CUDA_PLANS = (
+    Plan("instances", cuda_instances.facts, cuda_instances.lower, cuda_instances.describe),
     Plan("hopper", cuda_hopper.facts, cuda_hopper.lower, cuda_hopper.describe),
     Plan("contraction", cuda_contraction.facts, cuda_contraction.lower, cuda_contraction.describe),
     Plan("multiply-add", cuda_ffma.facts, cuda_ffma.lower, cuda_ffma.describe),

@@ -56,6 +56,10 @@ class Evaluator:
                 self._values[pending.pop()] = self._lower(current)
         return self._values[node]
 
+    def place(self, node: UOp) -> None:
+        """Compute a node here, and not only where its value is first needed."""
+        self._b.value(self.value(node))
+
     def store(self, store: UOp) -> None:
         """Emit an INDEXED STORE at this point."""
         index, value = store.operands[1], self.value(store.operands[2])

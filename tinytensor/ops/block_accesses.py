@@ -170,13 +170,7 @@ class Box:
         return Elements(target, source, inside, np.full(r.size, self.lane))
 
 
-def _bulk_load(
-    warp: Warp,
-    node: UOp,
-    stage: Array,
-    number: Array,
-    *places: Array,
-) -> None:
+def _bulk_load(warp: Warp, node: UOp, stage: Array, number: Array, *places: Array) -> None:
     tile, _, tensor_map, barriers = node.operands[:4]
     box = _asked_box(warp, node, tile, stage, places)
     mbarrier = find_mbarrier(warp, node, barriers, int(number[box.lane]))
@@ -188,12 +182,7 @@ def _bulk_load(
     block.landing.append(partial(mbarrier.complete, stage_bytes(tile), time))
 
 
-def _bulk_store(
-    warp: Warp,
-    node: UOp,
-    stage: Array,
-    *places: Array,
-) -> None:
+def _bulk_store(warp: Warp, node: UOp, stage: Array, *places: Array) -> None:
     tensor_map, tile = node.operands[:2]
     box = _asked_box(warp, node, tile, stage, places)
     loaded = box.elements(tile, tensor_map)
@@ -207,13 +196,7 @@ def _bulk_store(
     _move(warp, node, tensor_map, tile, stored, warp.start(BULK_STORES, FENCED))
 
 
-def _asked_box(
-    warp: Warp,
-    node: UOp,
-    tile: UOp,
-    stage: Array,
-    places: Sequence[Array],
-) -> Box:
+def _asked_box(warp: Warp, node: UOp, tile: UOp, stage: Array, places: Sequence[Array]) -> Box:
     lane = warp.single_lane(node)
     box = Box(int(stage[lane]), tuple([int(each[lane]) for each in places]), lane)
     require_stage(warp, node, tile, box.stage)

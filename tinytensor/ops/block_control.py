@@ -118,6 +118,10 @@ def _const(warp: Warp, node: UOp) -> Array:
     return np.full(WARP_THREADS, constant(node))
 
 
+def _extent(warp: Warp, node: UOp) -> Array:
+    return np.full(WARP_THREADS, node.attrs.extent, node.dtype.value_numpy)
+
+
 def _variable(warp: Warp, node: UOp) -> Array:
     return np.full(WARP_THREADS, scalar_of(node, warp.block.launch.scalars))
 
@@ -187,6 +191,7 @@ CONTROL_STEPS: dict[Op, Callable[..., Array | None]] = {
     Op.READ: _read,
     Op.WRITE: _write,
     Op.CONST: _const,
+    Op.EXTENT: _extent,
     Op.VARIABLE: _variable,
     Op.PLACE: _place,
     Op.SPLAT: _splat,

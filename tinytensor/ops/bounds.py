@@ -254,6 +254,10 @@ def _place(node: UOp) -> Bounds:
     return 0, node.attrs.extent - 1
 
 
+def _extent(node: UOp) -> Bounds:
+    return 0, node.attrs.extent
+
+
 def _loop(node: UOp) -> Bounds:
     begin, end = map(_integers, node.operands)
     return begin[0], max(begin[0], end[1] - 1)
@@ -286,6 +290,7 @@ _BOUNDS: dict[Op, Callable[[UOp], Bounds]] = {
     Op.CONST: _const,
     Op.RANGE: _range,
     Op.IOTA: _iota,
+    Op.EXTENT: _extent,
     Op.VARIABLE: _variable,
     Op.LOOP: _loop,
     Op.PLACE: _place,

@@ -261,7 +261,7 @@ def _shuffle(node: UOp) -> Shape:
 
 
 INFER: dict[Op, Callable[[UOp], Shape]] = {
-    **dict.fromkeys((Op.CONST, Op.PARAM, Op.WORKSPACE, Op.REGISTER), _leaf),
+    **dict.fromkeys((Op.CONST, Op.PARAM, Op.EXTENT, Op.WORKSPACE, Op.REGISTER), _leaf),
     Op.RANGE: _range,
     **dict.fromkeys((*UNARY, *BINARY, *MACHINE), _arithmetic),
     **dict.fromkeys(COMPARE, _compare),

@@ -70,17 +70,20 @@ def run_sink(
 ) -> None:
     """Run all stores of a sink, in blocks over `ranges`, outermost first.
 
+    Within a block all values are computed before the first store.
+
     Cost: no temporary is larger than a block, except where folded ranges alone exceed one.
     """
     nodes = walk([sink, *ranges])
     affine = find_affine(nodes, scalars)
     steps = _plan_steps(nodes, affine)
+    changing = frozenset([node.operands[0] for node in nodes if node.op is Op.STORE])
     found = [each for each in nodes if each.op is Op.RANGE]
     extents = {each: index_with(exact_extent(each), scalars) for each in found}
     whole = _ranges_in_one_piece(nodes)
     split = [each for each in ranges if each not in whole]
     for block in _split_into_blocks(nodes, split, extents):
-        space = _Space(block, affine, arrays, scalars)
+        space = _Space(block, affine, arrays, scalars, changing)
         values: dict[UOp, Array] = {}
         for step in steps:
             operands = [values[each] for each in step.reads]
@@ -219,7 +222,9 @@ class _Space:
         affine: dict[UOp, Affine],
         arrays: Sequence[Array],
         scalars: Sequence[Number],
+        changing: frozenset[UOp],
     ) -> None:
+        self.changing = changing
         self.block = block
         self.affine = affine
         self.arrays = arrays
@@ -293,7 +298,9 @@ def _range(space: _Space, node: UOp) -> Array:
 
 def _load(space: _Space, node: UOp, *operands: Array) -> Array:
     if not operands:
-        return from_storage(space.view(node), node.dtype)
+        seen = space.view(node)
+        is_changing = node.operands[0] in space.changing
+        return from_storage(seen.copy() if is_changing else seen, node.dtype)
     array, (index, *guard) = space.array(node), operands
     if not guard:
         inside = _inside(node, index, array)

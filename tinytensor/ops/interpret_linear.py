@@ -203,6 +203,7 @@ LINEAR: dict[Op, Callable[..., Array | None]] = {
     **dict.fromkeys((Op.PARAM, Op.WORKSPACE, Op.ENDIF), _nothing),
     **dict.fromkeys((Op.LANE, Op.SHUFFLE), _shuffle),
     Op.CONST: lambda machine, node: constant(node),
+    Op.EXTENT: lambda machine, node: np.array(node.attrs.extent, node.dtype.value_numpy),
     Op.VARIABLE: lambda machine, node: scalar_of(node, machine.scalars),
     Op.LOOP: _loop,
     Op.ENDLOOP: _end_loop,

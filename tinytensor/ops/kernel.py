@@ -64,7 +64,8 @@ class Kernel:
     `sink` is in INDEXED form and canonical: two kernels that do the same to other buffers have the
     identical sink. Every range of the space is in `ranges`, also those of reductions' results;
     ranges a REDUCE or CONTRACT folds over are its operands instead. Written params never overlap
-    any other param. `index_dtype` (int32 or int64) is wide enough for every index value.
+    any other param. `index_dtype` (int32 or int64) is wide enough for every index value. A kernel
+    that is `instanced` runs over many sets of buffers in one launch (ops/instances.py).
     """
 
     name: str
@@ -74,6 +75,7 @@ class Kernel:
     contraction: Contraction | None
     index_dtype: DType
     decisions: tuple[Decision, ...] = ()
+    instanced: bool = False
 
     @property
     def variables(self) -> tuple[UOp, ...]:

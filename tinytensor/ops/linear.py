@@ -13,7 +13,7 @@ from tinytensor.ops.uop import UOp
 
 # Values that depend on their operands alone; a load of what nobody has written is one too.
 PURE = ELEMENTWISE | {
-    *(Op.CONST, Op.VARIABLE, Op.PARAM, Op.WORKSPACE, *MACHINE),
+    *(Op.CONST, Op.VARIABLE, Op.PARAM, Op.EXTENT, Op.WORKSPACE, *MACHINE),
     *(Op.SPLAT, Op.STACK, Op.LANE, Op.SHUFFLE, Op.CALL, Op.MMA),
     *(Op.PLACE, Op.SHARED, Op.TILE, Op.MBARRIERS, Op.TENSOR_MAP),
 }
@@ -58,6 +58,11 @@ class Linear:
     workspace_bytes: int
     grid: Grid | None = None
     scalars: str = ""
+
+    @property
+    def is_instanced(self) -> bool:
+        """Whether it runs once for each instance of a launch, up to the extent of each."""
+        return any(node.op is Op.EXTENT for node in self.statements)
 
 
 def is_pure(node: UOp) -> bool:

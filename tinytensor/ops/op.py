@@ -108,6 +108,7 @@ class Op(Enum):
     STORE = ("buffer index value guard?", "buffer[index] = value if guard", a.AccessAttrs, IL)
     SINK = ("stores*", "all stores", None, I)
     # LINEAR: structure and state.
+    EXTENT = ("", "out = the elements of the instance that runs, <= extent", a.ExtentAttrs, L)
     WORKSPACE = ("", "out = a region of the launch's scratch memory", a.WorkspaceAttrs, L)
     LOOP = ("begin end", "out = begin, begin + step, .. below end", a.LoopAttrs, L)
     ENDLOOP = ("loop", "closes loop", a.EffectAttrs, L)

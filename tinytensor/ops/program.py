@@ -22,6 +22,9 @@ class TensorMap:
     swizzle_bytes: int
 
 
+INSTANCE_WORDS = 512  # 4 KiB: what every GPU takes as parameters of a launch
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
     """How a GPU runs one entry: blocks of threads. Units: `shared_bytes` of dynamic shared memory.
@@ -31,6 +34,9 @@ class LaunchShape:
     `waits_itself` may start while the launch before it ends: it touches memory only after waiting.
     Where `across` is given, the text of an index expression over scalars, that many blocks run
     along x, at least one.
+    An instanced entry takes `block_elements` of one instance a block, and as many blocks as it
+    needs; its one parameter is a table of INSTANCE_WORDS words: the number of instances, and for
+    each its first block, its extent and its addresses.
     """
 
     entry: str
@@ -39,6 +45,7 @@ class LaunchShape:
     shared_bytes: int
     tensor_maps: tuple[TensorMap, ...] = ()
     waits_itself: bool = False
+    block_elements: int = 0
     across: str = ""
 
 
@@ -49,7 +56,8 @@ class Program:
     The entry takes `params` buffer addresses in order and, when `workspace_bytes` is above 0, the
     address of that much scratch memory, 64-byte aligned; then `scalars`, each an int64 (q) or a
     float64 (d). For the CPU the source exports `struct PyMethodDef <name>_method`, a METH_FASTCALL
-    function of those as Python numbers. For a GPU `launches` are run in order, each with them all.
+    function of those as Python numbers; an instanced entry takes a table's address, and its number
+    of rows of extent and addresses. For a GPU `launches` are run in order, each with them all.
     """
 
     name: str

@@ -75,7 +75,9 @@ def _kernel_lines(kernel: Kernel) -> list[str]:
     seeds = (*kernel.ranges, kernel.sink, *([] if facts is None else [facts.node]))
     nodes = walk(seeds)
     names = name_nodes(nodes)
-    lines = [f"kernel {kernel.name} {kernel.index_dtype.name}", *_param_lines(kernel.params)]
+    kind = " instanced" if kernel.instanced else ""
+    lines = [f"kernel {kernel.name} {kernel.index_dtype.name}{kind}"]
+    lines += _param_lines(kernel.params)
     lines += [
         f"decision {json.dumps([each.kind, each.subject, each.reason])}"
         for each in kernel.decisions
@@ -207,10 +209,9 @@ class _Reader:
             needs = (int(workspace_bytes), self.grid, self.scalars)
             return Linear(name, params, statements, *needs)
         if self.header[0] == "kernel":
-            _, name, index = self.header
-            facts, decisions = self.contraction, tuple(self.decisions)
-            index_dtype = _parse_dtype(index)
-            return Kernel(name, self.roots[0], self.ranges, params, facts, index_dtype, decisions)
+            _, name, index, *kind = self.header
+            told = (self.contraction, _parse_dtype(index), tuple(self.decisions), bool(kind))
+            return Kernel(name, self.roots[0], self.ranges, params, *told)
         return self.roots
 
 

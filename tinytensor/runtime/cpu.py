@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import threading
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
+from tinytensor.ops.instances import split
 from tinytensor.ops.program import Program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.c_compiler import FLAGS, CCompiler, find_compiler
@@ -71,18 +73,34 @@ class CpuDevice(HostDevice[Executable]):
             return [self._executables[key] for key in self._build(cache, programs)]
 
     def run(
-        self, work: Executable, buffers: Sequence[Buffer], scalars: Sequence[float] = ()
+        self,
+        work: Executable,
+        buffers: Sequence[Buffer],
+        scalars: Sequence[float] = (),
+        *,
+        extents: Sequence[int] = (),
     ) -> None:
         """Run an executable on buffers, in the order of its params, and its scalars."""
         addresses = [buffer.address for buffer in buffers]
+        if extents:
+            rows = zip(extents, split(addresses, extents), strict=True)
+            table = array("Q", [word for extent, row in rows for word in (extent, *row)])
+            work.function(table.buffer_info()[0], len(extents))
+            return
         if work.workspace_bytes:
             addresses.append(self.workspace(work.workspace_bytes))
         work.function(*addresses, *scalars)
 
     def launcher(
-        self, work: Executable, sizes: Sequence[int], scalars: Sequence[float] = ()
+        self,
+        work: Executable,
+        sizes: Sequence[int],
+        scalars: Sequence[float] = (),
+        extents: Sequence[int] = (),
     ) -> Launcher:
         """Return what runs an executable on the addresses of its params."""
+        if extents:
+            return super().launcher(work, sizes, scalars, extents)
         held, workspace_bytes = self._workspace, work.workspace_bytes
 
         def workspace() -> int:

@@ -121,16 +121,32 @@ class DeviceBase(ABC, Generic[Work]):
         raise NotImplementedError(f"{self.name} runs kernels; there is nothing to compile.")
 
     @abstractmethod
-    def run(self, work: Work, buffers: Sequence[Buffer], scalars: Sequence[float] = ()) -> None:
-        """Start the work on buffers, in the order of its params, and its scalars."""
+    def run(
+        self,
+        work: Work,
+        buffers: Sequence[Buffer],
+        scalars: Sequence[float] = (),
+        *,
+        extents: Sequence[int] = (),
+    ) -> None:
+        """Start the work on buffers, in the order of its params, and its scalars.
 
-    def launcher(self, work: Work, sizes: Sequence[int], scalars: Sequence[float] = ()) -> Launcher:
+        Instanced work takes the buffers of all instances, one after the other, and their extents.
+        """
+
+    def launcher(
+        self,
+        work: Work,
+        sizes: Sequence[int],
+        scalars: Sequence[float] = (),
+        extents: Sequence[int] = (),
+    ) -> Launcher:
         """Return what starts the work on addresses. Units: `sizes` are the params' bytes."""
 
         def start(*addresses: int) -> None:
             pairs = zip(addresses, sizes, strict=True)
             parts = [BufferPart(self, nbytes, address, 0) for address, nbytes in pairs]
-            self.run(work, parts, scalars)
+            self.run(work, parts, scalars, extents=extents)
 
         return Launcher(start, None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tinytensor.ops.instances import at_extent, split
 from tinytensor.ops.interpret_indexed import run_kernel
 from tinytensor.ops.kernel import Kernel
 from tinytensor.runtime.buffer import Buffer
@@ -17,8 +18,19 @@ class PythonDevice(HostDevice[Kernel]):
     def __init__(self) -> None:
         super().__init__("PYTHON", PYTHON)
 
-    def run(self, work: Kernel, buffers: Sequence[Buffer], scalars: Sequence[float] = ()) -> None:
-        """Run a kernel on buffers, in the order of its params, and its scalars."""
+    def run(
+        self,
+        work: Kernel,
+        buffers: Sequence[Buffer],
+        scalars: Sequence[float] = (),
+        *,
+        extents: Sequence[int] = (),
+    ) -> None:
+        """Run a kernel on buffers, in the order of its params, and its scalars; or instances."""
+        if work.instanced:
+            for part, extent in zip(split(buffers, extents), extents, strict=True):
+                self.run(at_extent(work, extent), part)
+            return
         arrays = []
         for param, buffer in zip(work.params, buffers, strict=True):
             stored = view_bytes(buffer).view(param.dtype.storage_numpy)

@@ -93,7 +93,7 @@ class Choice:
     """To store a value of `nbytes` that `kernels` read, or to compute it in each of them.
 
     `making` is the kernel that would store it, with its launch; `reading` and `recomputing` what
-    all its readers would take longer. Units: seconds.
+    all its readers would take longer; `holding` the price of its bytes. Units: seconds.
     """
 
     making: float
@@ -102,15 +102,23 @@ class Choice:
     recomputing: float
     kernels: int
     nbytes: int
+    holding: float = 0.0
+
+    @property
+    def storing(self) -> float:
+        """All that storing takes."""
+        return self.making + self.reading + self.holding
 
     @property
     def is_stored(self) -> bool:
-        """Whether storing is faster."""
-        return self.making + self.reading < self.recomputing
+        """Whether storing is cheaper."""
+        return self.storing < self.recomputing
 
     def __str__(self) -> str:
         """Say what both take, and what would change the choice."""
-        stored, again = short_time(self.making + self.reading), short_time(self.recomputing)
+        stored, again = short_time(self.storing), short_time(self.recomputing)
+        if self.holding:
+            stored += f" ({short_time(self.holding)} for holding it)"
         times = (
             f"storing takes {stored}, recomputing {again}"
             if self.is_stored
@@ -124,10 +132,11 @@ class Choice:
         With its size grows all that a value takes but the launch; with its readers, all but making.
         """
         gain = self.recomputing - self.reading
-        gain_with_size = gain - (self.making - self.launch)
+        gain_with_size = gain - (self.storing - self.reading - self.launch)
         if gain_with_size > 0:
             size = short_size(self.nbytes * self.launch / gain_with_size)
             return f"recomputed below {size}" if self.is_stored else f"stored above {size}"
         if gain > 0:
-            return f"stored from {math.floor(self.kernels * self.making / gain) + 1} readers on"
+            readers = self.kernels * (self.making + self.holding) / gain
+            return f"stored from {math.floor(readers) + 1} readers on"
         return "reading it would take as long"

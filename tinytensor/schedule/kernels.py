@@ -31,11 +31,13 @@ from tinytensor.schedule.region import Region
 class KernelCall:
     """A kernel and the nodes whose memory its parameters are, in order; outputs come first.
 
-    `variables` are the graph's, by their number in the kernel.
+    With `extents`, one for each instance, it has the nodes of all instances. `variables` are the
+    graph's, by their number in the kernel.
     """
 
     kernel: Kernel
     nodes: tuple[UOp, ...]
+    extents: tuple[int, ...] = ()
     variables: tuple[UOp, ...] = ()
 
 
@@ -97,7 +99,7 @@ def build_kernel(
         index_dtype=_index_dtype(sink),
         decisions=(*_told(fact), *dict.fromkeys(region.decisions)),
     )
-    return KernelCall(kernel, nodes, tuple(variables))
+    return KernelCall(kernel, nodes, variables=tuple(variables))
 
 
 def _ranges_in(places: Iterable[Index]) -> tuple[UOp, ...]:

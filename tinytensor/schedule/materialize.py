@@ -27,6 +27,7 @@ from tinytensor.schedule.cost import (
     Load,
     evaluation_seconds,
     evaluations_of_factors,
+    holding_seconds,
     moving_seconds,
     product_seconds,
     strip_seconds,
@@ -94,6 +95,10 @@ def _outputs_of(region: Region, roots: Sequence[UOp]) -> tuple[UOp, ...]:
     return tuple(in_order)
 
 
+# A value is held where its readers are so many ranks apart; a rank apart it is so by half.
+HELD_RANKS = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Expression:
     """A value with all that is computed on its way: seconds of one evaluation, ops, and reads."""
@@ -116,6 +121,7 @@ class Chooser:
         known: Mapping[UOp, Decision],
     ) -> None:
         self.known = known
+        self.earliest = builder.earliest
         self.region_of = builder.region_of
         self.too_big = builder.too_big
         self.contractions = contractions
@@ -297,6 +303,8 @@ class Chooser:
         arithmetic = elements_now(node.shape) * found.seconds
         making = Load(arithmetic, own + sum(map(self._moving, found.sources)))
         launch = self.target.rates.launch_seconds
+        ranks = [self._rank(kernel) for kernel in readings]
+        later = max(ranks) - min(ranks)
         return Choice(
             making=making.seconds + launch,
             launch=launch,
@@ -304,7 +312,12 @@ class Chooser:
             recomputing=recomputing,
             kernels=len(readings),
             nbytes=nbytes_of(node),
+            holding=holding_seconds(nbytes_of(node), self.target) * min(later / HELD_RANKS, 1),
         )
+
+    def _rank(self, anchor: UOp) -> int:
+        region = self.region_of.get(anchor)
+        return self.earliest(anchor) if region is None else region.rank
 
     def price(self, nodes: Collection[UOp]) -> Expression:
         """Return one evaluation of some nodes, that read all others."""

@@ -8,9 +8,11 @@ Placed: last; what lies in memory at the same time follows from the order.
 from __future__ import annotations
 
 import bisect
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tinytensor.ops.instances import split
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.kernels import KernelCall
@@ -18,6 +20,8 @@ from tinytensor.schedule.order import written_by
 from tinytensor.schedule.take_over import may_take, merge_params
 
 ALIGNMENT_BYTES = 64  # what every buffer is aligned to, and has a multiple of
+
+Taken = dict[int, int]  # outputs with the operands whose memory they take, as numbers of params
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +38,15 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel as it runs, and where its params lie."""
+    """One kernel as it runs, and where its params lie: those of all instances, if it has them.
 
+    `number` is that of the call it comes from.
+    """
+
+    number: int
     kernel: Kernel
     locations: tuple[Location, ...]
+    extents: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +81,31 @@ def assign_memory(
     taken = [lives.add(number) for number in range(len(calls))]
     rooms = list(dict.fromkeys(lives.rooms.values()))
     arena_bytes = _put_rooms(rooms)
-    steps: list[Step] = []
-    for call, pairs in zip(calls, taken, strict=True):
-        kernel = merge_params(call.kernel, pairs) if pairs else call.kernel
-        nodes = [node for number, node in enumerate(call.nodes) if number not in pairs.values()]
-        steps.append(Step(kernel, tuple([lives.location_of(node) for node in nodes])))
+    steps = [
+        step
+        for number, pairs in enumerate(taken)
+        for step in _steps_of(number, calls[number], pairs, lives)
+    ]
     return Assigned(tuple(steps), arena_bytes, lives.replaced)
+
+
+def _steps_of(number: int, call: KernelCall, taken: Sequence[Taken], lives: _Lives) -> list[Step]:
+    """Return the steps of a call: instances that take over other operands are another kernel."""
+    extents = call.extents or (0,)
+    instances = list(zip(split(call.nodes, extents), extents, taken, strict=True))
+    steps: list[Step] = []
+    for pairs in {tuple(each.items()): each for each in taken}.values():
+        alike = [each for each in instances if each[2] == pairs]
+        kernel = merge_params(call.kernel, pairs) if pairs else call.kernel
+        locations = [
+            lives.location_of(node)
+            for nodes, _, _ in alike
+            for place, node in enumerate(nodes)
+            if place not in pairs.values()
+        ]
+        sizes = tuple([extent for _, extent, _ in alike]) if call.extents else ()
+        steps.append(Step(number, kernel, tuple(locations), sizes))
+    return steps
 
 
 class _Lives:
@@ -88,6 +116,7 @@ class _Lives:
     ) -> None:
         self.rooms: dict[UOp, Room] = {}
         self.replaced: dict[UOp, UOp] = {}
+        self._leaves_taken: set[UOp] = set()
         self._calls = calls
         self._roots = set(roots)
         self._replaceable = replaceable
@@ -101,16 +130,24 @@ class _Lives:
             return Location(node, 0, nbytes_of(node))
         return Location(room.holder, room.offset, nbytes_of(node))
 
-    def add(self, number: int) -> dict[int, int]:
+    def add(self, number: int) -> list[Taken]:
         """Begin what a kernel writes; return which outputs take an operand's memory, by number."""
         call = self._calls[number]
-        taken: dict[int, int] = {}
+        uses = Counter(call.nodes)
+        return [
+            self._add_instance(number, KernelCall(call.kernel, tuple(nodes)), uses)
+            for nodes in split(call.nodes, call.extents)
+        ]
+
+    def _add_instance(self, number: int, call: KernelCall, uses: Mapping[UOp, int]) -> Taken:
+        taken: Taken = {}
         for output, node in enumerate(written_by(call)):
             leaf = self._replaceable.get(node)
-            if leaf in self.replaced.values():  # by another root
+            if leaf in self._leaves_taken:  # by another root
                 leaf = None
-            dying = [each for each in self._dying(number, leaf) if each not in taken.values()]
-            operand = next((each for each in dying if may_take(call.kernel, output, each)), None)
+            dying = [each for each in self._dying(number, call, leaf) if each not in taken.values()]
+            unshared = [each for each in dying if uses[call.nodes[each]] == 1]  # by instances
+            operand = next((each for each in unshared if may_take(call.kernel, output, each)), None)
             room = Room(_aligned(nbytes_of(node)), number, 0)
             if leaf is not None and self._end.get(leaf, -1) < number:
                 self.replaced[node] = leaf
@@ -120,15 +157,15 @@ class _Lives:
                 if call.nodes[operand] is leaf:
                     self.replaced[node] = leaf
             if node in self.replaced:
+                self._leaves_taken.add(self.replaced[node])
                 room.begin = 0  # the leaf is there from the start
             room.end = self._end[node]
             room.holder = node if node in self._roots else None
             self.rooms[node] = room
         return taken
 
-    def _dying(self, number: int, leaf: UOp | None) -> list[int]:
+    def _dying(self, number: int, call: KernelCall, leaf: UOp | None) -> list[int]:
         """Return the operands nobody reads after a kernel, by number, a leaf's before others."""
-        call = self._calls[number]
         last = [
             each
             for each, (node, param) in enumerate(zip(call.nodes, call.kernel.params, strict=True))

@@ -35,7 +35,7 @@ from tinytensor.ops.uop import (
 def narrow_writes(kernel: Kernel) -> Kernel:
     """Return the kernel without the stores of what is there; see the top of this file."""
     has_folds = any(folded_ranges(node) for node in walk([kernel.sink]))
-    if len(kernel.sink.operands) != 1 or has_folds:
+    if len(kernel.sink.operands) != 1 or has_folds or kernel.instanced:
         return kernel
     store = _guarded(kernel.sink.operands[0])
     if len(store.operands) < 4:

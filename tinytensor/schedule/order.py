@@ -80,5 +80,5 @@ def _ways_to_the_end(waits: Sequence[set[int]], followers: Sequence[list[int]]) 
 
 def written_by(call: KernelCall) -> list[UOp]:
     """Return the nodes a kernel stores."""
-    pairs = zip(call.nodes, call.kernel.params, strict=True)
-    return [node for node, param in pairs if param.written]
+    params = call.kernel.params * max(1, len(call.extents))
+    return [node for node, param in zip(call.nodes, params, strict=True) if param.written]

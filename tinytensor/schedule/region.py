@@ -70,9 +70,10 @@ class ComputedSizes:
         bound = sum(self._bound(each) for each in nodes)
         return bound if bound < self.limit else self._count(nodes)
 
-    def note(self, node: UOp) -> None:
-        """Take in a node that is computed by whoever reads it."""
-        self._most[node] = self._computed_ops(node) + self.of(node.operands)
+    def note(self, node: UOp, ops: int | None = None) -> None:
+        """Take in a node that is computed by whoever reads it, from operands of that many `ops`."""
+        known = self.of(node.operands) if ops is None else ops
+        self._most[node] = self._computed_ops(node) + known
 
     def store(self, node: UOp) -> None:
         """Note that a node is stored: its users read it instead of computing it."""
@@ -196,12 +197,14 @@ class RegionBuilder:
     def _leave_free(self, node: UOp) -> None:
         self._earliest[node] = max(self.earliest(each) for each in node.operands)
         sizes = self._sizes
-        while sizes.of(node.operands) >= sizes.limit - 1:
+        ops = sizes.of(node.operands)
+        while ops >= sizes.limit - 1:
             self.met_limit = True
             stored = self._best_stored(node)
             self.too_big[stored] = None
             sizes.store(stored)
-        sizes.note(node)
+            ops = sizes.of(node.operands)
+        sizes.note(node, ops)
 
     def _best_stored(self, node: UOp) -> UOp:
         """Return what saves most ops an element stored; a view is stored as what it reads."""

@@ -1,9 +1,10 @@
-"""Joins kernels that fold the same rows, or compute their elements, into one that reads rows once.
+"""Joins kernels that read the same elements, or fold the same rows, into one that reads them once.
 
 Softmax folds each row twice and divides its elements: three kernels, that read and write the same
 rows. They become one when everything that one of them reads of another is read at the element's own
 place, no kernel outside has to run between them, and nothing stored is computed again for a row too
-long to stay on chip. How it stays there is the business of the plans.
+long to stay on chip. How it stays there is the business of the plans. Elementwise results of one
+shape that read the same elements are joined last: an optimizer's parameter and its state.
 
 Takes:  regions, each with the values it stores.
 Gives:  fewer regions; values that only one of them reads are not stored any more.
@@ -35,10 +36,15 @@ from tinytensor.schedule.lower_views import (
 from tinytensor.schedule.region import MOST_READS, Region, ops_of
 from tinytensor.target import Target
 
+MOST_TRIED = 4  # readers of the same elements that a kernel may join
+
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What a reduction folds: elements of shape `full`, to results of shape `kept`."""
+    """What a reduction folds: elements of shape `full`, to results of shape `kept`.
+
+    Without a fold both are the shape of the elements.
+    """
 
     kept: tuple[int, ...]
     full: tuple[int, ...]
@@ -79,7 +85,7 @@ class Space:
     @property
     def has_rows(self) -> bool:
         """Whether the elements of a row are neighbors, because the last axis is folded."""
-        return is_one(self.kept[-1])
+        return not self.kept or is_one(self.kept[-1])
 
 
 @dataclass(slots=True, eq=False)
@@ -127,6 +133,7 @@ def join_rows(
     # An edge never leads to a lower rank, and within one only from elementwise work to its users.
     for region in sorted(outputs, key=lambda each: (each.rank, max(at[n] for n in outputs[each]))):
         joiner.visit(region, outputs[region])
+    joiner.join_elements(roots)
     joined: dict[Region, tuple[UOp, ...]] = {}
     for group in dict.fromkeys(joiner.group_of.values()):
         asked = [node for node in group.written if node in roots or joiner.leaves(node, group)]
@@ -139,15 +146,16 @@ def join_rows(
 
 def _region_of(group: Group, dropped: Sequence[UOp], at: Mapping[UOp, int]) -> Region:
     regions = [part.region for part in group.parts]
-    anchor = next(each.anchor for each in regions if each.anchor.op is Op.REDUCE)
+    folds = [each.anchor for each in regions if each.anchor.op is Op.REDUCE]
+    anchor = folds[0] if folds else regions[-1].anchor
     places = {node: index for each in regions for node, index in each.position.items()}
     position = {node: places[node] for node in sorted(places, key=at.__getitem__)}
     region = Region(anchor, position, max(each.rank for each in regions))
     read = [node for part in group.parts for node in part.reads]
-    spared = sum(map(_bytes, read)) - sum(map(_bytes, {*read})) + 2 * sum(map(_bytes, dropped))
-    reason = (
-        f"{len(regions)} kernels over the same rows are one; {short_size(spared)} less to move."
-    )
+    needed = {*read} - group.written.keys()
+    spared = sum(map(_bytes, [*read, *dropped])) - sum(map(_bytes, needed))
+    shared = "over the same rows" if folds else "that read the same elements"
+    reason = f"{len(regions)} kernels {shared} are one; {short_size(spared)} less to move."
     region.decisions.append(Decision("fuse", describe(anchor), reason))
     region.decisions.extend(decision for each in regions for decision in each.decisions)
     return region
@@ -196,6 +204,43 @@ class _Joiner:
         for node in reads:
             self._readers.setdefault(node, []).append(part)
 
+    def join_elements(self, roots: AbstractSet[UOp]) -> None:
+        """Join elementwise kernels of one shape that read the same elements.
+
+        Results that were asked for may be computed at any time. Others are joined when the same
+        kernels read them, so that none lies in memory for long before it is needed.
+        """
+        for part in list(self.group_of):
+            space = Space(part.region.anchor.shape, part.region.anchor.shape)
+            for other in self._near(part, space):
+                groups = (self.group_of[other], self.group_of[part])
+                readers = [self._waiting(each, roots) for each in groups]
+                is_timely = readers[0] == readers[1] or not all(readers)
+                if is_timely and all(each.space in (None, space) for each in groups):
+                    self._join(*groups, space)
+
+    def _waiting(self, group: Group, roots: AbstractSet[UOp]) -> set[Part]:
+        """Return the kernels that read what a group stores for them alone."""
+        between = [node for node in group.written if node not in roots]
+        found = {part for node in between for part in self._readers.get(node, ())}
+        return found.difference(group.parts)
+
+    def _near(self, part: Part, space: Space) -> list[Part]:
+        """Return elementwise kernels of a space that store what a part reads, or read the same."""
+        if part.region.anchor.op is Op.REDUCE or not space.count:
+            return []
+        found = [self._writer[node] for node in part.reads if node in self._writer]
+        for node in part.reads:
+            if is_same(math.prod(node.shape), space.count):
+                readers = self._readers[node]
+                found += readers[: readers.index(part)][-MOST_TRIED:]
+        return [
+            each
+            for each in dict.fromkeys(found)
+            if each.region.anchor.op is not Op.REDUCE
+            if are_same(each.region.anchor.shape, space.full)
+        ]
+
     def _params(self, region: Region) -> Numbering:
         within: AbstractSet[UOp] = frozenset()
         if region.anchor in self._contractions:
@@ -208,9 +253,9 @@ class _Joiner:
         full = anchor.operands[0].shape
         return None if are_same(anchor.shape, full) or 0 in full else Space(anchor.shape, full)
 
-    def _join(self, first: Group, second: Group) -> None:
+    def _join(self, first: Group, second: Group, elements: Space | None = None) -> None:
         """Make one group of two, the second of which runs later, or record why not."""
-        space = first.space or second.space
+        space = first.space or second.space or elements
         if first is second or space is None or not space.is_same(second.space or space):
             return
         moved = {part: _placed(part, space) for part in (*first.parts, *second.parts)}

@@ -13,6 +13,7 @@ from tinytensor.ops.verify import verify_indexed, verify_tensor
 from tinytensor.schedule.check import check_contraction
 from tinytensor.schedule.closing import close_products
 from tinytensor.schedule.contraction import recognize
+from tinytensor.schedule.instances import join_instances
 from tinytensor.schedule.kernels import KernelCall, Numbering, build_kernel
 from tinytensor.schedule.landmarks import find_landmarks, nodes_down_to_product
 from tinytensor.schedule.lower_views import Lowering, Point, ranges_over
@@ -23,7 +24,7 @@ from tinytensor.schedule.rows import join_rows
 from tinytensor.schedule.sparing import spare_outputs
 from tinytensor.target import Target
 
-ROW_KERNELS = 2  # the level of TT_FUSE from which reductions over the same rows share a kernel
+SHARED_KERNELS = 2  # the level of TT_FUSE from which results that could be apart share a kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
     contractions = {node: each for node, each in sums.items() if isinstance(each, Contraction)}
     regions, chooser = materialize(order, roots, contractions, options.fuse, target)
     regions = spare_outputs(regions, order, chooser)
-    if options.fuse >= ROW_KERNELS:
+    if options.fuse >= SHARED_KERNELS:
         regions = join_rows(regions, order, contractions, frozenset(roots), target)
     add_reasons(regions, chooser)
     written = [node for outputs in regions.values() for node in outputs]
@@ -61,10 +62,13 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
         if any(0 not in node.shape for node in outputs)
     ]
     calls = [close_products(call, target) for call in calls]
+    calls = order_kernels(calls, set(roots), random.Random(0) if options.stress else None)
+    if options.fuse >= SHARED_KERNELS:
+        calls = join_instances(calls, set(roots))
     if options.verify:
         for call in calls:
             verify_indexed(call.kernel)
-    return order_kernels(calls, set(roots), random.Random(0) if options.stress else None)
+    return calls
 
 
 def classify_sums(order: Sequence[UOp], verify: bool) -> dict[UOp, Contraction | Decision]:

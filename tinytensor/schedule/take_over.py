@@ -1,8 +1,8 @@
 """Lets a kernel compute in an operand's memory: two of its params become one.
 
-A kernel may, when it reads each element of the operand before it writes the same element of the
-output, and never again. Then no two params overlap, and what reads or writes the one param knows
-that it changes.
+A kernel may, when it reads each element of the operand where it writes the same element of the
+output, because all values of a point are computed before the first of them is stored. Then no two
+params overlap, and what reads or writes the one param knows that it changes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def may_take(kernel: Kernel, output: int, operand: int) -> bool:
     """Say whether an output may lie where an operand lies; both are numbers of params.
 
     Each point of the ranges writes an element of its own, for all plans. So it is enough that every
-    index at which the operand is read is the store's, that folds read elements of their own row
-    alone, and that no store that follows needs the operand. All plans finish what folds a row
-    before they store the first element of it.
+    index at which the operand is read is the store's, and that folds read elements of their own row
+    alone. All plans finish what folds a row before they store the first element of it; but beside
+    folds no store that follows may need the operand.
     """
     if not _are_alike(kernel, output, operand):
         return False
@@ -42,7 +42,7 @@ def may_take(kernel: Kernel, output: int, operand: int) -> bool:
     if kernel.variables and (folds or _guards(stores, operand)):
         return False  # what is guarded may end before the output does, whatever both are at most
     later = stores[place + 1 :]
-    if _indices(later, folds, operand):
+    if folds and _indices(later, folds, operand):
         return False
     if any(each is not index for each in _indices(stores, folds, operand)):
         return False

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
+
 import tinytensor
 from extra.bench.gpu.launches import (
     Launch,
@@ -23,7 +25,7 @@ from extra.bench.gpu.launches import (
 )
 from tinytensor import Tensor, dtypes
 from tinytensor.lazy import lazy_import
-from tinytensor.realize import storage_of
+from tinytensor.realize import from_host, storage_of
 from tinytensor.runtime.device import Device
 
 EPSILON = 1e-5  # of the norms
@@ -134,9 +136,13 @@ class TinyTensor(Engine):
         self.torch = lazy_import("torch", None, self.name)
 
     def hold(self, array: Array) -> Tensor:
-        """Copy a torch tensor to a Tensor of the same type."""
+        """Copy a torch tensor to a Tensor of the same type, in memory of its own.
+
+        What is computed alike may share its memory, so the Tensor is not computed.
+        """
         dtype = getattr(dtypes, str(array.dtype).removeprefix("torch."))
-        made = Tensor.empty(*array.shape, dtype=dtype, device="CUDA").realize()
+        anything = np.empty(array.shape, dtype.storage_numpy)
+        made = Tensor._made(from_host(anything, dtype, "CUDA"), "CUDA")
         self.torch.cuda.synchronize()
         storage = storage_of(made.uop)
         copy_bytes(self.device, storage.address, array.data_ptr(), storage.nbytes)

@@ -21,10 +21,11 @@ Handle = Any
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Some work and the buffers it runs on."""
+    """Some work, the buffers it runs on, and the extents of its instances."""
 
     work: Any  # a CudaExecutable
     buffers: tuple[Buffer, ...]
+    extents: tuple[int, ...] = ()
 
 
 @contextmanager
@@ -33,9 +34,14 @@ def recorded(device: Cuda) -> Iterator[list[Launch]]:
     found: list[Launch] = []
     run = device.run
 
-    def run_and_record(work: Any, buffers: Sequence[Buffer]) -> None:  # noqa: ANN401 - see Launch
-        found.append(Launch(work, tuple(buffers)))
-        run(work, buffers)
+    def run_and_record(
+        work: Any,  # noqa: ANN401 - see Launch
+        buffers: Sequence[Buffer],
+        *,
+        extents: Sequence[int] = (),
+    ) -> None:
+        found.append(Launch(work, tuple(buffers), tuple(extents)))
+        run(work, buffers, extents=extents)
 
     device.run = run_and_record
     try:
@@ -47,7 +53,7 @@ def recorded(device: Cuda) -> Iterator[list[Launch]]:
 def run_all(device: Cuda, launches: Sequence[Launch]) -> None:
     """Start launches in order."""
     for each in launches:
-        device.run(each.work, each.buffers)
+        device.run(each.work, each.buffers, extents=each.extents)
 
 
 def poison(device: Cuda, buffers: Sequence[Buffer]) -> None:

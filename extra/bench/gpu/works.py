@@ -314,6 +314,7 @@ WORKS = (
     *[product_of("W3m", "bfloat16", 4096, 4096, 4096, layout) for layout in ("NT", "TN", "TT")],
     *[product_of("W3m", "bfloat16", 4096, 4096, k, "NT") for k in (1024, 512)],
     *[product_of("W3m", "bfloat16", m, 4096, 4096, "NT") for m in (512, 128)],
+    *[product_of("W3m", "bfloat16", m, 768, 8192, "TN") for m in (768, 3072)],
     product_of("W3m", "float16", 1000, 1000, 1000, "NT"),
     *[linear_of("W3m", *extents) for extents in ((1000, 1000, 1000), (1001, 999, 1003))],
     product_of("W3m", "bfloat16", 4097, 4095, 4099, "NT"),

@@ -322,7 +322,7 @@ def test_a_plan_says_what_a_block_computes():
 
     assert cuda_contraction.describe(odd, SM90A) == (
         "m16n8k16.f16, block 128 x 64 x 64 (tall), 4 stages, warps 2 x 2; 2 of 2 factors rewritten "
-        "in rows before."
+        "in rows before. Sums may be truncated where others round."
     )
     assert cuda_ffma.describe(large, SM90A) == (
         "block 128 x 128 x 16 (square), 3 stages, 8 x 8 sums a thread."

@@ -11,7 +11,7 @@ from codegen.plans.test_cuda_contraction import biased, half, prologue, rebuilt,
 from runtime.cuda.programs import needs_nvrtc
 
 from tinytensor.codegen.plan import choose
-from tinytensor.codegen.plans import cuda_contraction, cuda_hopper
+from tinytensor.codegen.plans import cuda_contraction, cuda_hopper, cuda_hopper_tiling
 from tinytensor.codegen.plans.cuda_hopper_tiling import (
     TILINGS,
     Candidate,
@@ -44,8 +44,8 @@ def taken(kernel, target=SM90A):
     return facts
 
 
-def lowered(kernel, tiling=ONE, target=SMALL, mirrors=False):
-    candidate = Candidate(tiling, tiling.stages, 0, 0.0, mirrors)
+def lowered(kernel, tiling=ONE, target=SMALL, mirrors=False, parts=1):
+    candidate = Candidate(tiling, tiling.stages, 0, 0.0, mirrors, parts)
     return cuda_hopper.lower(taken(kernel), target, candidate)
 
 
@@ -55,8 +55,8 @@ def results_of(linears, arrays, seed=0):
     return results
 
 
-def assert_exact(kernel, tiling=ONE, seed=0, mirrors=False):
-    linears = lowered(kernel, tiling, mirrors=mirrors)
+def assert_exact(kernel, tiling=ONE, seed=0, mirrors=False, parts=1):
+    linears = lowered(kernel, tiling, mirrors=mirrors, parts=parts)
     for each in linears:
         verify_linear(each)
     arrays = arrays_for(kernel)
@@ -82,13 +82,25 @@ def rounded(m, n, k, dtype=F16, *layout):
 @pytest.mark.parametrize("layout", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("tiling", FORMS, **BY_NAME)
 def test_every_form_sums_every_layout_of_ragged_matrices(tiling, layout):
-    assert_exact(rounded(136, 72, 136, F16, *layout), tiling)
+    assert_exact(rounded(72, 72, 136, F16, *layout), tiling)
 
 
-@pytest.mark.parametrize("sizes", [(64, 64, 8), (2, 8, 64), (7, 264, 72), (65, 136, 320)])
+@pytest.mark.parametrize("sizes", [(64, 64, 8), (2, 8, 64), (7, 200, 72), (65, 72, 264)])
 @pytest.mark.parametrize("tiling", [ONE, ALTERNATING, FEW], **BY_NAME)
 def test_blocks_go_from_tile_to_tile(tiling, sizes):
     assert_exact(rounded(*sizes, BF16), tiling, seed=3)
+
+
+def test_threads_with_many_sums_take_registers_of_a_warpgroup_that_loads():
+    many = HopperTiling("many", 128, 128, 2, 2, alternates=True)
+    kernel = rounded(136, 128, 72)
+
+    (linear,) = lowered(kernel, many)
+
+    roles = [node.attrs for node in linear.statements if node.op is Op.ROLE]
+    assert [(each.warps, each.registers) for each in roles] == [(8, 232), (4, 40)]
+    assert 8 * 232 + 4 * 40 == 12 * 168
+    assert_exact(kernel, many)
 
 
 @pytest.mark.parametrize("broadcast", [False, True])
@@ -101,6 +113,12 @@ def test_a_batch_is_seen_as_one_more_axis(broadcast):
     product.store(cast(total, F16))
 
     assert_exact(product.kernel(total))
+
+
+def test_wide_indices_are_computed_in_int64():
+    kernel = replace(biased(72, 72, 72), index_dtype=dtypes.int64)
+
+    assert_exact(kernel, ALTERNATING)
 
 
 # Around the sum.
@@ -166,6 +184,16 @@ def test_a_wide_symmetric_product_is_mirrored_by_the_threads():
     assert_exact(wide_gram(136, 24), mirrors=True)
 
 
+def test_each_of_a_batch_of_symmetric_products_is_mirrored():
+    product = square(72, 72, 24, 2)
+    (outer,) = product.batch
+    x = product.operand(F16, outer, product.m, product.k)
+    total = product.contract(x, substitute(x, {product.m: product.n}), F32)
+    product.store(cast(total, F16))
+
+    assert_exact(product.kernel(total), mirrors=True)
+
+
 def wide_gram(n, k):
     """x @ x.T, stored as it is summed."""
     product = square(n, n, k)
@@ -184,6 +212,39 @@ def test_square_tiles_alone_take_half_of_a_symmetric_product():
     assert (
         ranked[0].clocks < 0.6 * cuda_hopper.rank(taken(rounded(4096, 4096, 4096)), SM90A)[0].clocks
     )
+
+
+# Sums in parts.
+@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("tiling", [ONE, ALTERNATING], **BY_NAME)
+def test_parts_of_k_are_summed_apart_and_folded_in_order(tiling, parts):
+    assert_exact(biased(72, 70, 264), tiling, parts=parts)
+
+
+def test_a_batch_is_summed_in_parts_and_its_epilogue_runs_once():
+    product = square(24, 40, 200, 2)
+    (outer,) = product.batch
+    a = product.operand(BF16, outer, product.m, product.k)
+    b = product.operand(BF16, product.k, product.n)
+    total = product.contract(a, b, F32)
+    product.store(relu(cast(total, BF16) + product.operand(BF16, outer, product.m, product.n)))
+    kernel = product.kernel(total)
+
+    multiply, fold = lowered(kernel, parts=4)
+
+    assert Op.BULK_STORE in {node.op for node in multiply.statements}
+    assert Op.ROLE not in {node.op for node in fold.statements}
+    assert multiply.workspace_bytes == fold.workspace_bytes == 4 * 2 * 24 * 40 * 4
+    assert_exact(kernel, parts=4)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts"),
+    [((768, 768, 8192), range(2, 7)), ((4096, 4096, 4096), [1]), ((1024, 1024, 768), [1])],
+    ids=str,
+)
+def test_few_tiles_with_a_long_k_are_split(sizes, parts):
+    assert cuda_hopper.rank(taken(rounded(*sizes)), SM90A)[0].parts in parts
 
 
 # Factors rewritten by a launch of their own.
@@ -301,9 +362,9 @@ def test_alternating_warpgroups_wait_for_one_another(mistaken):
 @pytest.mark.parametrize(
     ("sizes", "names"),
     [
-        ((4096, 4096, 4096), ["alternating"]),
+        ((4096, 4096, 4096), ["wide"]),
         ((4096, 4096, 512), ["alternating"]),
-        ((2048, 2048, 2048), ["alternating"]),
+        ((2048, 2048, 2048), ["alternating", "wide"]),
         ((1024, 1024, 768), ["half", "flat"]),
         ((512, 4096, 4096), ["square", "alternating"]),
         ((128, 4096, 4096), ["flat", "small"]),
@@ -333,12 +394,13 @@ def test_a_tiling_takes_the_shared_memory_it_counts_on(tiling, layout):
 
 def test_the_plan_says_what_a_block_computes_and_what_came_next():
     assert choose(rounded(4096, 4096, 4096), SM90A).decisions[0].reason == (
-        "wgmma.f16, 1024 tiles 128 x 128 (alternating), 2 warpgroups alternating, 6 stages: about "
-        "266680 clocks; then wide 271288, tall 271288."
+        "wgmma.f16, 512 tiles 128 x 256 (wide), 2 warpgroups, 4 stages: about 272312 clocks; then "
+        "tall 272312, alternating 280535. Sums may be truncated where others round."
     )
     assert choose(rounded(1001, 999, 1003), SM90A).decisions[0].reason == (
-        "wgmma.f16, 128 tiles 128 x 64 (half), 2 warpgroups together, 8 stages: about 9001 clocks; "
-        "then flat 9385, small 11258. 2 of 2 factors rewritten in rows before."
+        "wgmma.f16, 128 tiles 128 x 64 (half), 2 warpgroups, 8 stages: about 9065 clocks; then "
+        "flat 9513, small 11386. 2 of 2 factors rewritten in rows before. Sums may be truncated "
+        "where others round."
     )
 
 
@@ -366,6 +428,14 @@ def test_what_hopper_does_not_take_leaves_a_remark(kernel, reason):
     assert [(each.subject, each.reason) for each in choice.decisions[1:]] == [("hopper", reason)]
 
 
+def test_an_epilogue_that_would_be_unrolled_too_often_is_declined(monkeypatch):
+    monkeypatch.setattr(cuda_hopper_tiling, "MOST_OPS", 7)
+
+    assert cuda_hopper.facts(biased(64, 64, 64), SM90A) == (
+        "the epilogue is too long to be unrolled over a thread's sums."
+    )
+
+
 def test_other_targets_and_kernels_are_none_of_its_business():
     assert cuda_hopper.facts(rounded(64, 64, 64), SM80) is None
     assert cuda_hopper.facts(plain(64, 64, 64), SM90A) is None
@@ -373,6 +443,14 @@ def test_other_targets_and_kernels_are_none_of_its_business():
 
 
 # Compiled.
+@needs_nvrtc
+def test_wide_indices_compile():
+    kernel = replace(biased(1024, 1024, 768), index_dtype=dtypes.int64)
+    (linear,) = cuda_hopper.lower(taken(kernel), SM90A)
+
+    assert frame_bytes(cubin_of(program_of(linear, SM90A).source, SM90A.name)) == 0
+
+
 @needs_nvrtc
 @pytest.mark.parametrize("tiling", TILINGS, **BY_NAME)
 def test_no_register_is_spilled(tiling):

@@ -26,7 +26,7 @@ PARAMETERS = {
 
 @dataclass
 class RecordedLaunch:
-    """One call of cuLaunchKernel, with the parameters' values at that moment."""
+    """One launch, by either call, with the parameters' values at that moment."""
 
     function: tuple[bytes, bytes]
     grid: tuple[int, int, int]
@@ -49,6 +49,7 @@ class FakeDriver:
     CUtensorMapSwizzle = bindings.CUtensorMapSwizzle
     CUtensorMapL2promotion = bindings.CUtensorMapL2promotion
     CUtensorMapFloatOOBfill = bindings.CUtensorMapFloatOOBfill
+    CUlaunchConfig = SimpleNamespace
     cuuint32_t = int
     cuuint64_t = int
 
@@ -168,6 +169,15 @@ class FakeDriver:
         pointers = (ctypes.c_void_p * PARAMETERS[function[1]]).from_address(params)
         values = [ctypes.c_uint64.from_address(each).value for each in pointers]
         self.launches.append(RecordedLaunch(function, (x, y, z), threads, shared, values))
+        return (OK,)
+
+    def cuLaunchKernelEx(self, config, function, params, extra):
+        """Launch what takes one table of 4 KiB."""
+        table = ctypes.c_void_p.from_address(params).value
+        values = list((ctypes.c_uint64 * 512).from_address(table))
+        grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
+        shape = (grid, config.blockDimX, config.sharedMemBytes)
+        self.launches.append(RecordedLaunch(function, *shape, values))
         return (OK,)
 
     def cuTensorMapEncodeTiled(self, *arguments):

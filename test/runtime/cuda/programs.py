@@ -37,6 +37,21 @@ def add_program(number):
     return Program("add", source, 2, 0, launches=(LaunchShape("add", GRID, THREADS, 0),))
 
 
+def instanced_program():
+    """Fill float buffer 0 of each instance with buffer 1 plus the row of its table."""
+    source = f"""struct Instances {{ unsigned long long count, words[511]; }};
+extern "C" __global__ void number(const __grid_constant__ Instances instances) {{
+  int at = (int)instances.count - 1;
+  while (instances.words[at * 4] > blockIdx.x) at--;
+  const unsigned long long *row = instances.words + at * 4;
+  const int i = (int)(blockIdx.x - row[0]) * {THREADS} + threadIdx.x;
+  if (i < row[1]) ((float *)row[2])[i] = ((const float *)row[3])[i] + at;
+}}
+"""
+    launch = LaunchShape("number", (1, 1, 1), THREADS, 0, block_elements=THREADS)
+    return Program("number", source, 2, 0, launches=(launch,))
+
+
 def two_launch_program():
     """Twice buffer 1 to the workspace, then the workspace backwards to buffer 0."""
     arguments = "(float *out, const float *x, float *workspace)"

@@ -18,6 +18,7 @@ from runtime.cuda.programs import (
     THREADS,
     add_program,
     bulk_program,
+    instanced_program,
     shared_program,
     stack_program,
     tensor_map,
@@ -134,6 +135,26 @@ def test_the_launches_of_a_program_share_one_workspace(device, fake):
     assert twice.values[:2] == addresses
     assert twice.values == backwards.values
     assert twice.values[2] not in addresses
+
+
+def test_instances_are_tables_of_as_many_rows_as_fit(device, fake):
+    extents = [1 + 40 * number for number in range(150)]
+    buffers = [device.allocate(4 * extent) for extent in extents for _ in range(2)]
+    blocks = [-(-extent // THREADS) for extent in extents]
+
+    device.run(device.compile([instanced_program()])[0], buffers, extents=extents)
+
+    first, second = fake.launches
+    assert [first.values[0], second.values[0]] == [127, 23]
+    assert [first.grid[0], second.grid[0]] == [sum(blocks[:127]), sum(blocks[127:])]
+    begins = [sum(blocks[:number]) for number in range(127)]
+    addresses = [each.address for each in buffers]
+    assert first.values[1:509] == [
+        word
+        for number in range(127)
+        for word in (begins[number], extents[number], *addresses[2 * number : 2 * number + 2])
+    ]
+    assert second.values[1:5] == [0, extents[127], *addresses[254:256]]
 
 
 def test_more_shared_memory_than_the_default_is_asked_for_once(device, fake):

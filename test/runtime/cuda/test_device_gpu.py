@@ -19,6 +19,7 @@ from runtime.cuda.programs import (
     THREADS,
     add_program,
     bulk_program,
+    instanced_program,
     shared_program,
     stack_program,
     tensor_map,
@@ -85,6 +86,18 @@ def test_several_programs_come_back_in_order(device):
 
 def test_launches_of_a_program_follow_each_other_through_the_workspace(device):
     assert (run(device, two_launch_program()) == 2 * X[::-1]).all()
+
+
+def test_every_instance_of_every_table_runs(device):
+    extents = [1 + 6 * number for number in range(150)]
+    operands = [from_host(device, X[:extent]) for extent in extents]
+    results = [device.allocate(each.nbytes) for each in operands]
+    buffers = [each for pair in zip(results, operands, strict=True) for each in pair]
+
+    device.run(device.compile([instanced_program()])[0], buffers, extents=extents)
+
+    for number, (extent, result) in enumerate(zip(extents, results, strict=True)):
+        assert (to_host(device, result) == X[:extent] + number % 127).all()
 
 
 @pytest.mark.parametrize("shared_bytes", [1 << 10, 48 << 10, 100 << 10, 163 << 10])

@@ -33,6 +33,7 @@ from tinytensor.ops.uop import UOp
 from tinytensor.target import Target
 
 INSTRUCTIONS = {dtypes.float16: "m16n8k16.f16", dtypes.bfloat16: "m16n8k16.bf16"}
+TRUNCATES = "Sums may be truncated where others round."
 PAIR = 2  # a thread holds sums in adjacent pairs of a row
 # From so many multiply-adds on, a launch that rewrites a factor costs less than computing it again
 # in each block: 1001 x 999 x 1003 halves take an eighth of the time (hand-written prototypes, H200,
@@ -64,7 +65,7 @@ def describe(facts: ProductFacts, target: Target) -> str:
     before = f"; {rewritten} of 2 factors rewritten in rows before" if rewritten else ""
     return (
         f"{INSTRUCTIONS[facts.stored]}, {describe_tiling(tiling)}, warps {tiling.warps_m} x "
-        f"{tiling.warps_n}{before}."
+        f"{tiling.warps_n}{before}. {TRUNCATES}"
     )
 
 

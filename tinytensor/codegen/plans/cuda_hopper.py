@@ -10,6 +10,7 @@ from tinytensor.codegen.plans.block_operand import Operand
 from tinytensor.codegen.plans.block_product import ProductFacts
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes, see_in_boxes
 from tinytensor.codegen.plans.cuda_hopper_pipeline import Pipeline, run_pipeline
+from tinytensor.codegen.plans.cuda_hopper_split import fold_sums, split_sums
 from tinytensor.codegen.plans.cuda_hopper_store import tray_bytes, tray_columns
 from tinytensor.codegen.plans.cuda_hopper_tiling import Candidate, Need, Side, rank_tilings
 from tinytensor.codegen.plans.flatten import FlatContraction
@@ -17,11 +18,19 @@ from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, write_r
 from tinytensor.dtype import dtypes
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
+from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.uop import UOp, walk
 from tinytensor.target import Target
 
 FEATURES = frozenset({"wgmma", "bulk"})
 WORDS = {dtypes.float16: "f16", dtypes.bfloat16: "bf16"}
 LINE_BYTES = 128  # of L2
+# Of ops that are not one or two instructions; those of divisions have a slow path too.
+INSTRUCTIONS = {
+    **dict.fromkeys((Op.DIV, Op.SQRT, Op.FLOORDIV, Op.MOD), 20),
+    **dict.fromkeys((Op.EXP, Op.LOG, Op.TANH, Op.ERF), 15),
+    **dict.fromkeys((Op.SIN, Op.COS, Op.PHILOX), 80),
+}
 
 
 def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
@@ -40,6 +49,8 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
         boxes = _boxes(product.flat, operand)
         if isinstance(boxes, str) and _rows(product, operand) is None:
             return f"factor {name} {boxes}, and the product is too small to rewrite it in rows."
+    if not rank(product, target):
+        return "the epilogue is too long to be unrolled over a thread's sums."
     return product
 
 
@@ -47,16 +58,17 @@ def describe(facts: ProductFacts, target: Target) -> str:
     """Say how the kernel is cut into tiles, and what the next best would have cost."""
     best, *others = rank(facts, target)
     tiling = best.tiling
-    form = "alternating" if tiling.alternates else "together"
+    count = tiling.consumers
+    groups = f"{count} {'alternating ' * tiling.alternates}warpgroup{'s' * (count > 1)}"
     block = f"{tiling.block_m} x {tiling.block_n}{' of n x m' if tiling.swaps else ''}"
-    next_best = ", ".join([f"{each.tiling.name} {each.clocks:.0f}" for each in others[:2]])
+    next_best = ", ".join([f"{each.name} {each.clocks:.0f}" for each in others[:2]])
     rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
     half = "symmetric, " if best.mirrors else ""
     before = f" {rewritten} of 2 factors rewritten in rows before." if rewritten else ""
     return (
-        f"wgmma.{WORDS[facts.stored]}, {half}{best.tiles} tiles {block} ({tiling.name}), "
-        f"{tiling.consumers} warpgroups {form}, {best.stages} stages: about {best.clocks:.0f} "
-        f"clocks; then {next_best}.{before}"
+        f"wgmma.{WORDS[facts.stored]}, {half}{best.tiles} tiles {block} ({best.name}), "
+        f"{groups}, {best.stages} stages: about {best.clocks:.0f} clocks; then "
+        f"{next_best}.{before} {cuda_contraction.TRUNCATES}"
     )
 
 
@@ -71,11 +83,19 @@ def need_of(facts: ProductFacts) -> Need:
     return Need(
         work=facts.work,
         k=flat.k.extent,
+        epilogue_ops=_count_ops(flat),
         tray_columns=tray_columns(flat),
         tray_bytes=tray_bytes(flat),
         a=_side(flat, facts.a),
         b=_side(flat, facts.b),
     )
+
+
+def _count_ops(flat: FlatContraction) -> int:
+    """Count the instructions, roughly, between a sum and its stores."""
+    values = walk([store.operands[2] for store in flat.stores])
+    user = [node.op for node in values if node.dtype is not dtypes.index]
+    return sum([INSTRUCTIONS.get(op, 1) for op in user if op in ELEMENTWISE])
 
 
 def _side(flat: FlatContraction, operand: Operand) -> Side:
@@ -103,22 +123,31 @@ def lower(
             operand = read_rows(rows, region)
         factors.append(operand)
     chosen = candidate or rank(facts, target)[0]
-    launches.append(_multiply(facts, factors[0], factors[1], chosen, target))
+    ready = replace(facts, a=factors[0], b=factors[1])
+    if chosen.parts == 1:
+        launches.append(_multiply(ready, chosen, target))
+    else:
+        split = split_sums(facts.flat, chosen.parts, scratch)
+        ready = replace(ready, flat=split.flat)
+        launches.append(_multiply(ready, chosen, target, split.part))
+        launches.append(fold_sums(split, kernel))
     scratch_bytes = scratch.finish().workspace_bytes
     return tuple([replace(each, workspace_bytes=scratch_bytes) for each in launches])
 
 
 def _multiply(
-    facts: ProductFacts, a: Operand, b: Operand, chosen: Candidate, target: Target
+    facts: ProductFacts, chosen: Candidate, target: Target, part: UOp | None = None
 ) -> Linear:
-    flat = facts.flat
+    flat, a, b = facts.flat, facts.a, facts.b
     if chosen.tiling.swaps:
         flat = replace(flat, a=flat.b, b=flat.a, m=flat.n, n=flat.m)
         a, b = b, a
     boxes = _boxes(flat, a), _boxes(flat, b)
     x, y = [each for each in boxes if isinstance(each, Boxes)]  # the others were rewritten
     word = WORDS[facts.stored]
-    return run_pipeline(Pipeline(facts.kernel, flat, (x, y), word, chosen, target.multiprocessors))
+    return run_pipeline(
+        Pipeline(facts.kernel, flat, (x, y), word, chosen, target.multiprocessors, part)
+    )
 
 
 def _boxes(flat: FlatContraction, operand: Operand) -> Boxes | str:

@@ -33,7 +33,10 @@ STEP = 16  # values of k of one instruction
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What is to be computed, and by which tiling; `word` names the factors' dtype."""
+    """What is to be computed, and by which tiling; `word` names the factors' dtype.
+
+    With a `part`, one of the outer ranges, each of its values sums its own part of k.
+    """
 
     kernel: Kernel
     flat: FlatContraction
@@ -41,6 +44,7 @@ class Pipeline:
     word: str
     candidate: Candidate
     multiprocessors: int
+    part: UOp | None = None
 
 
 def run_pipeline(pipeline: Pipeline) -> Linear:
@@ -53,9 +57,11 @@ def run_pipeline(pipeline: Pipeline) -> Linear:
                 b.mbarrier_init(each)
     b.barrier()
     b.grid_wait()
-    with b.role("multiply", GROUP_WARPS * block.tiling.consumers) as thread:
+    tiling = block.tiling
+    multiplying, loading = tiling.registers
+    with b.role("multiply", GROUP_WARPS * tiling.consumers, multiplying) as thread:
         _Multiplying(block, thread).run()
-    with b.role("load", 1) as thread, b.branch(thread < 1):
+    with b.role("load", tiling.loading_warps, loading) as thread, b.branch(thread < 1):
         _load(block)
     return b.finish()
 
@@ -77,7 +83,9 @@ class _Block:
         rows, columns = pipeline.boxes
         self.x = Factor(b, rows, flat.k, tiling.block_m, stages)
         self.y = Factor(b, columns, flat.k, tiling.block_n, stages)
-        self.steps = math.ceil(flat.k.extent / self.x.block_k)
+        self.part = pipeline.part
+        steps = math.ceil(flat.k.extent / self.x.block_k)
+        self.steps = math.ceil(steps / pipeline.candidate.parts)
         self.trays = Trays(b, flat, tiling)
         self.instruction = f"m64n{tiling.block_n}k{STEP}.{pipeline.word}"
         readers = 1 if tiling.alternates else tiling.consumers
@@ -104,11 +112,14 @@ def _load(block: _Block) -> None:
     with block.each_tile(b.block(0), block.blocks) as place:
         first_m = b.value(place.tile_m * tiling.block_m)
         first_n = b.value(place.tile_n * tiling.block_n)
+        first = b.index(0)
+        if block.part is not None:
+            first = b.value(place.outer[block.part] * block.steps)
         with b.loop(0, block.steps) as step:
             stage = ring.stage
             b.mbarrier_wait(block.empty, stage, binary(Op.XOR, ring.parity, 1))
             b.mbarrier_expect(block.full, stage, block.x.nbytes + block.y.nbytes)
-            first_k = b.value(step * block.x.block_k)
+            first_k = b.value((first + step) * block.x.block_k)
             block.x.load(stage, place.outer, first_m, first_k, block.full)
             block.y.load(stage, place.outer, first_n, first_k, block.full)
             ring.advance()

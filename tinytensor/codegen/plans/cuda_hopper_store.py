@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -237,18 +238,19 @@ class Storing:
         self, face: Face, held: Sequence[Held], trays: Mapping[int, Tray], stage: UOp | int
     ) -> None:
         """Run every store on sums of this thread: to its tray, or to memory."""
+        stores = list(enumerate(face.epilogue.stores))
         for each in held:
-            for piece in face.epilogue.pieces(*each.place, each.sums):
-                for number, store in enumerate(face.epilogue.stores):
-                    if number not in trays:
-                        piece.evaluator.store(store)
-                        continue
-                    row, column = each.in_tray
-                    tile = trays[number].tile
-                    place: UOp = tiles.element_index(tile, stage, row, column + piece.begin)
-                    value = piece.evaluator.value(store.operands[2])
-                    is_whole = value.dtype.lanes == face.epilogue.lanes
-                    self._b.store(tile, place, value if is_whole else splat(value, PAIR))
+            pieces = face.epilogue.pieces(*each.place, each.sums)
+            for piece, (number, store) in itertools.product(pieces, stores):
+                if number not in trays:
+                    piece.evaluator.store(store)
+                    continue
+                row, column = each.in_tray
+                tile = trays[number].tile
+                place: UOp = tiles.element_index(tile, stage, row, column + piece.begin)
+                value = piece.evaluator.value(store.operands[2])
+                is_whole = value.dtype.lanes == face.epilogue.lanes
+                self._b.store(tile, place, value if is_whole else splat(value, PAIR))
 
     def close(self) -> None:
         """Wait until the engine has read the last trays."""

@@ -183,7 +183,7 @@ class _Lowering:
         evaluators = [each.evaluator() for each in points]
         for evaluator in evaluators:
             for store in self._stores:
-                self._b.value(evaluator.value(store.operands[2]))
+                evaluator.place(store.operands[2])
         for evaluator in evaluators:
             for store in self._stores:
                 evaluator.store(store)

@@ -353,9 +353,11 @@ class Nest:
 
 
 def emit(stores: Sequence[UOp], points: list[Point]) -> None:
-    """Emit the stores at each point."""
+    """Emit the stores at each point, once all that they store is computed."""
     for point in points:
         evaluator = point.evaluator()
+        for store in stores:
+            evaluator.place(store.operands[2])
         for store in stores:
             evaluator.store(store)
 

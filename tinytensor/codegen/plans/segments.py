@@ -13,7 +13,7 @@ from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, index_const, make_range, substitute, walk
 
-MOST_SEGMENTS = 32  # each is a loop to compile
+MOST_SEGMENTS = 64  # each is a loop to compile
 # More segments than these must be this long on the average: short ones waste most of their lanes.
 FEW_SEGMENTS = 4
 SHORTEST = 8

@@ -82,32 +82,56 @@ class CudaDevice(DeviceBase[CudaExecutable]):
             return [self._executables[program] for program in listed]
 
     def launcher(
-        self, work: CudaExecutable, sizes: Sequence[int], scalars: Sequence[float] = ()
+        self,
+        work: CudaExecutable,
+        sizes: Sequence[int],
+        scalars: Sequence[float] = (),
+        extents: Sequence[int] = (),
     ) -> Launcher:
         """Return what starts an executable's launches on the addresses of its params."""
-        return Launcher(lambda *addresses: self._start_here(work, [*addresses], scalars), None)
+
+        def start(*addresses: int) -> None:
+            self._start_here(work, [*addresses], scalars, extents)
+
+        return Launcher(start, None)
 
     def run(
-        self, work: CudaExecutable, buffers: Sequence[Buffer], scalars: Sequence[float] = ()
+        self,
+        work: CudaExecutable,
+        buffers: Sequence[Buffer],
+        scalars: Sequence[float] = (),
+        *,
+        extents: Sequence[int] = (),
     ) -> None:
         """Start the launches on buffers, in the order of the params, and on scalars."""
-        self._start_here(work, [buffer.address for buffer in buffers], scalars)
+        self._start_here(work, [buffer.address for buffer in buffers], scalars, extents)
 
     def _start_here(
-        self, work: CudaExecutable, addresses: list[int], scalars: Sequence[float]
+        self,
+        work: CudaExecutable,
+        addresses: list[int],
+        scalars: Sequence[float],
+        extents: Sequence[int],
     ) -> None:
         if self.context.is_current():
-            self._start(work, addresses, scalars)
+            self._start(work, addresses, scalars, extents)
         else:
             with self.context:
-                self._start(work, addresses, scalars)
+                self._start(work, addresses, scalars, extents)
 
-    def _start(self, work: CudaExecutable, addresses: list[int], scalars: Sequence[float]) -> None:
+    def _start(
+        self,
+        work: CudaExecutable,
+        addresses: list[int],
+        scalars: Sequence[float],
+        extents: Sequence[int],
+    ) -> None:
         with self._launch_lock:
             if work.workspace_bytes:
                 addresses.append(self._workspace_address(work.workspace_bytes))
-            work.place(self.driver, addresses, scalars)
-            for launch in work.launches:
+            if not extents:
+                work.place(self.driver, addresses, scalars)
+            for launch in work.tables(addresses, extents) if extents else work.launches:
                 status = launch.run(scalars)
                 if status:
                     self.driver.check(f"the launch of {launch.entry}", status)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tinytensor.ops.extents import index_with
-from tinytensor.ops.program import LaunchShape, Program, TensorMap
+from tinytensor.ops.instances import split
+from tinytensor.ops.program import INSTANCE_WORDS, LaunchShape, Program, TensorMap
 from tinytensor.ops.text import parse_node
 from tinytensor.ops.uop import UOp
 from tinytensor.runtime.cuda.driver import Driver, Handle
@@ -17,6 +18,7 @@ from tinytensor.runtime.cuda.driver import Driver, Handle
 ADDRESS_BYTES = 8
 TENSOR_MAP_WORDS = 16
 MOST_TENSOR_MAPS = 4096
+NOWHERE = -1
 
 # A bulk copy moves bits: only the size of an element matters to it.
 ELEMENT_TYPES = {1: "UINT8", 2: "UINT16", 4: "UINT32", 8: "UINT64"}
@@ -32,28 +34,50 @@ class Binary:
     was_cached: bool
 
 
+EncodedMap = ctypes.Array[ctypes.c_uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedMap:
+    """A tensor map that a launch reads now, and the address it was encoded for."""
+
+    address: int
+    encoded: EncodedMap | None
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedLaunch:
     """One entry's launch: `start` calls cuLaunchKernel; `pointers` also has its tensor maps' slots.
 
-    Where `across` says how many blocks run along x, `start` is given that. What it is bound to
-    holds the address of `pointers`, which point to the parameters' values.
+    What `start` is bound to holds the address of `pointers`, which point to the parameters' values.
+    An instanced entry gets its blocks by `config`, its one parameter is all values; so does one
+    where `across` says how many blocks run along x.
     Units: `local_bytes` of one thread's stack frame and spilled registers.
     """
 
     entry: str
-    start: Callable[..., tuple[Handle]]
+    start: Callable[[], tuple[Handle]]
     pointers: ctypes.Array[ctypes.c_void_p]
     tensor_maps: tuple[TensorMap, ...]
-    first_map: int
+    placed: list[PlacedMap]
     local_bytes: int
+    config: Handle | None
+    block_elements: int
     across: UOp | None = None
 
     def run(self, scalars: Sequence[float]) -> Handle:
         """Launch, and return the driver's status."""
-        if self.across is None:
-            return self.start()[0]
-        return self.start(max(1, index_with(self.across, scalars)))[0]
+        if self.across is not None:
+            assert self.config is not None, "a grid that scalars decide is set here"
+            self.config.gridDimX = max(1, index_with(self.across, scalars))
+        return self.start()[0]
+
+    def place_map(self, number: int, placed: PlacedMap) -> None:
+        """Let the entry read a tensor map, and keep that map alive."""
+        assert placed.encoded is not None, "only a map that was encoded is read"
+        first = len(self.pointers) - len(self.tensor_maps)
+        self.pointers[first + number] = ctypes.addressof(placed.encoded)
+        self.placed[number] = placed
 
 
 class CudaExecutable:
@@ -73,8 +97,12 @@ class CudaExecutable:
         self.binary = binary
         self.workspace_bytes = program.workspace_bytes
         count = program.params + (program.workspace_bytes > 0)
-        self.values = (ctypes.c_uint64 * (count + len(program.scalars)))()
-        self.pack = struct.Struct(f"{count}Q{program.scalars}").pack_into
+        form = f"{count}Q{program.scalars}"
+        words = count + len(program.scalars)
+        if any(shape.block_elements for shape in program.launches):
+            words = INSTANCE_WORDS
+        self.values = (ctypes.c_uint64 * words)()
+        self.pack = struct.Struct(form).pack_into
         prepared = [
             prepare_launch(driver, stream, binary.module, shape, self.values)
             for shape in program.launches
@@ -91,15 +119,33 @@ class CudaExecutable:
         """Whether the binary came from the disk cache."""
         return self.binary.was_cached
 
+    def tables(self, addresses: Sequence[int], extents: Sequence[int]) -> Iterator[PreparedLaunch]:
+        """Write as many instances as a table holds, give their launch, and go on to the rest."""
+        (launch,) = self.launches
+        rows = list(zip(extents, split(addresses, extents), strict=True))
+        most = (INSTANCE_WORDS - 1) // (2 + len(rows[0][1]))
+        for at in range(0, len(rows), most):
+            words: list[ctypes.c_uint64 | int] = [len(rows[at : at + most])]
+            blocks = 0
+            for extent, row in rows[at : at + most]:
+                words += [blocks, extent, *row]
+                blocks += -(-extent // launch.block_elements)
+            self.values[: len(words)] = words
+            assert launch.config is not None, "the grid of an instanced entry is set here"
+            launch.config.gridDimX = blocks
+            yield launch
+
     def place(
         self, driver: Driver, addresses: Sequence[int], scalars: Sequence[float] = ()
     ) -> None:
         """Write addresses, the tensor maps made of them, and scalars where launches read them."""
         self.pack(self.values, 0, *addresses, *scalars)
         for launch in self.with_maps:
-            for number, each in enumerate(launch.tensor_maps, start=launch.first_map):
-                encoded = encode_tensor_map(driver, each, addresses[each.number])
-                launch.pointers[number] = ctypes.addressof(encoded)
+            for number, each in enumerate(launch.tensor_maps):
+                address = addresses[each.number]
+                if launch.placed[number].address != address:
+                    encoded = encode_tensor_map(driver, each, address)
+                    launch.place_map(number, PlacedMap(address, encoded))
 
 
 def prepare_launch(
@@ -112,51 +158,55 @@ def prepare_launch(
     """Find an entry in a module, and lay out what cuLaunchKernel is called with."""
     function = driver.call("cuModuleGetFunction", module, shape.entry.encode())
     _allow_shared(driver, function, shape.shared_bytes)
-    count = len(values)
+    count = 1 if shape.block_elements else len(values)
     pointers = (ctypes.c_void_p * (count + len(shape.tensor_maps)))()
     first = ctypes.addressof(values)
     pointers[:count] = [first + ADDRESS_BYTES * number for number in range(count)]
+    config = _configure(driver, stream, shape)
     return PreparedLaunch(
         entry=shape.entry,
-        start=_start(driver, stream, function, shape, ctypes.addressof(pointers)),
+        start=_start(driver, stream, function, shape, ctypes.addressof(pointers), config),
         pointers=pointers,
         tensor_maps=shape.tensor_maps,
-        first_map=count,
+        placed=[PlacedMap(NOWHERE, None)] * len(shape.tensor_maps),
         local_bytes=driver.function_attribute(function, "LOCAL_SIZE_BYTES"),
+        config=config,
+        block_elements=shape.block_elements,
         across=parse_node(shape.across) if shape.across else None,
     )
 
 
 def _start(
-    driver: Driver, stream: Handle, function: Handle, shape: LaunchShape, parameters: int
-) -> Callable[..., tuple[Handle]]:
-    """Return the call that launches an entry, with all it takes but the parameters' values.
+    driver: Driver,
+    stream: Handle,
+    function: Handle,
+    shape: LaunchShape,
+    parameters: int,
+    config: Handle | None,
+) -> Callable[[], tuple[Handle]]:
+    """Return the call that launches an entry, with all it takes but the parameters' values."""
+    if config is not None:
+        return functools.partial(driver.api.cuLaunchKernelEx, config, function, parameters, 0)
+    tail = (shape.threads, 1, 1, shape.shared_bytes, stream, parameters, 0)
+    return functools.partial(driver.api.cuLaunchKernel, function, *shape.grid, *tail)
 
-    The blocks along x are not bound where they depend on scalars.
-    """
-    api, block = driver.api, (shape.threads, 1, 1)
-    if not shape.waits_itself:
-        rest = (*shape.grid[1:], *block, shape.shared_bytes, stream, parameters, 0)
-        if shape.across:
-            return lambda across: api.cuLaunchKernel(function, across, *rest)
-        return functools.partial(api.cuLaunchKernel, function, shape.grid[0], *rest)
-    early = api.CUlaunchAttribute()
-    name = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
-    early.id = driver.constant("CUlaunchAttributeID", name)
-    early.value.programmaticStreamSerializationAllowed = 1
-    launch = api.CUlaunchConfig()
-    launch.gridDimX, launch.gridDimY, launch.gridDimZ = shape.grid
-    launch.blockDimX, launch.blockDimY, launch.blockDimZ = block
-    launch.sharedMemBytes, launch.hStream = shape.shared_bytes, stream
-    launch.attrs, launch.numAttrs = [early], 1
-    call = functools.partial(api.cuLaunchKernelEx, launch, function, parameters, 0)
 
-    def start_on(across: int) -> tuple[Handle]:
-        launch.gridDimX = across
-        status: tuple[Handle] = call()
-        return status
-
-    return start_on if shape.across else call
+def _configure(driver: Driver, stream: Handle, shape: LaunchShape) -> Handle | None:
+    """Return the record of a launch that starts early, or whose grid differs from run to run."""
+    if not (shape.waits_itself or shape.block_elements or shape.across):
+        return None
+    api = driver.api
+    config = api.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = shape.grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = shape.threads, 1, 1
+    config.sharedMemBytes, config.hStream = shape.shared_bytes, stream
+    if shape.waits_itself:
+        early = api.CUlaunchAttribute()
+        name = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
+        early.id = driver.constant("CUlaunchAttributeID", name)
+        early.value.programmaticStreamSerializationAllowed = 1
+        config.attrs, config.numAttrs = [early], 1
+    return config
 
 
 def _allow_shared(driver: Driver, function: Handle, shared_bytes: int) -> None:
@@ -168,9 +218,7 @@ def _allow_shared(driver: Driver, function: Handle, shared_bytes: int) -> None:
 
 
 @functools.lru_cache(maxsize=MOST_TENSOR_MAPS)
-def encode_tensor_map(
-    driver: Driver, described: TensorMap, address: int
-) -> ctypes.Array[ctypes.c_uint64]:
+def encode_tensor_map(driver: Driver, described: TensorMap, address: int) -> EncodedMap:
     """Describe the buffer at an address to the bulk copy engine, in its own 128 bytes.
 
     Source: CUDA driver API, cuTensorMapEncodeTiled; shapes innermost first, strides in bytes and

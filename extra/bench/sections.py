@@ -1,4 +1,4 @@
-"""Turns functions of the package into timed ones: how long each stage of a computation takes."""
+"""Turns functions of the package into timed ones: how long each section of a computation takes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tinytensor.lazy import lazy_import
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
 
-# What each stage calls, where it is looked up when it is called.
+# What each section calls, where it is looked up when it is called.
 CALLED = {
     "schedule: walk and key": (
         "tinytensor.realize._resolve_copies",
@@ -42,27 +42,27 @@ CALLED = {
 
 
 @dataclass(slots=True)
-class Stage:
-    """What a stage took. Units: seconds, without those of stages called by it."""
+class Section:
+    """What a section took. Units: seconds, without those of sections called by it."""
 
     wall: float = 0.0
     cpu: float = 0.0
     calls: int = 0
 
 
-class Stages:
-    """Times of stages; one that calls another stops meanwhile."""
+class Sections:
+    """Times of sections; one that calls another stops meanwhile."""
 
     def __init__(self) -> None:
-        self.times: dict[str, Stage] = {}
+        self.times: dict[str, Section] = {}
         self._open: list[str] = []
         self._since = _clocks()
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def section(self, name: str) -> Iterator[None]:
         """Time what runs inside under a name."""
         self._charge()
-        self.times.setdefault(name, Stage()).calls += 1
+        self.times.setdefault(name, Section()).calls += 1
         self._open.append(name)
         try:
             yield
@@ -72,24 +72,26 @@ class Stages:
 
     @contextmanager
     def watch_package(self) -> Iterator[None]:
-        """Time the package's own stages while this is open."""
+        """Time the package's own sections while this is open."""
         places = [
-            (stage, path.rpartition(".")) for stage, paths in CALLED.items() for path in paths
+            (section, path.rpartition(".")) for section, paths in CALLED.items() for path in paths
         ]
-        found = [(stage, lazy_import(at, None, "stages"), name) for stage, (at, _, name) in places]
+        found = [
+            (section, lazy_import(at, None, "sections"), name) for section, (at, _, name) in places
+        ]
         plain = [(module, name, getattr(module, name)) for _, module, name in found]
-        for (stage, module, name), (*_, function) in zip(found, plain, strict=True):
-            setattr(module, name, self._timed(stage, function))
+        for (section, module, name), (*_, function) in zip(found, plain, strict=True):
+            setattr(module, name, self._timed(section, function))
         try:
             yield
         finally:
             for module, name, function in plain:
                 setattr(module, name, function)
 
-    def _timed(self, stage: str, function: Callable[Given, Made]) -> Callable[Given, Made]:
+    def _timed(self, section: str, function: Callable[Given, Made]) -> Callable[Given, Made]:
         @functools.wraps(function)
         def call(*args: Given.args, **kwargs: Given.kwargs) -> Made:
-            with self.stage(stage):
+            with self.section(section):
                 return function(*args, **kwargs)
 
         return call
@@ -97,9 +99,9 @@ class Stages:
     def _charge(self) -> None:
         now = _clocks()
         if self._open:
-            stage = self.times[self._open[-1]]
-            stage.wall += now[0] - self._since[0]
-            stage.cpu += now[1] - self._since[1]
+            section = self.times[self._open[-1]]
+            section.wall += now[0] - self._since[0]
+            section.cpu += now[1] - self._since[1]
         self._since = now
 
 
