@@ -1,5 +1,8 @@
 """One program for all sizes: what a jitted function gives at each, and how often it runs."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -168,3 +171,15 @@ def test_another_weight_outside_of_another_shape_is_read():
     held[0].copy_(Tensor(rows(4) + 1))
 
     assert jitted(Tensor(rows(6))).tolist() == (rows(6) @ (rows(4) + 1).T).tolist()
+
+
+def test_a_program_for_all_sizes_keeps_no_argument():
+    jitted, _ = counted(lambda x: x * 2)
+    arguments = [Tensor(rows(count)) for count in (2, 3, 4)]
+    memories = [weakref.ref(storage_of(each.cell.leaf)) for each in arguments]
+    for each in arguments:
+        jitted(each)
+    del arguments, each
+    gc.collect()
+
+    assert [memory() for memory in memories] == [None] * 3

@@ -107,8 +107,15 @@ class OpenSource:
     """
 
     place: int | None
-    tensor: TensorBase
+    tensor: TensorBase | None
     leaf: UOp
+
+    def find(self, tensors: Sequence[TensorBase]) -> TensorBase:
+        """Return the tensor of the cell at a call, whose value is then in memory."""
+        found = self.tensor if self.place is None else tensors[self.place]
+        assert found is not None, "a source is an argument, or a tensor from outside"
+        found._settle(())
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +171,7 @@ class OpenProgram:
         """Whether the tensors from outside are of the shapes and dtypes that were traced."""
         for each in self.sources:
             if each.place is None:
-                each.tensor._settle(())
-                leaf = each.tensor.cell.leaf
+                leaf = each.find(tensors).cell.leaf
                 assert leaf is not None, "settling computes the value"
                 if leaf.shape != each.leaf.shape or leaf.dtype is not each.leaf.dtype:
                     return False
@@ -179,11 +185,8 @@ class OpenProgram:
         Nothing here outlives it that holds a leaf: what is written may be computed in its place.
         """
         places = dict(zip(self.variables, self._bind(values), strict=True))
-        owners = [
-            each.tensor if each.place is None else tensors[each.place] for each in self.sources
-        ]
+        owners = [each.find(tensors) for each in self.sources]
         for each, owner in zip(self.sources, owners, strict=True):
-            owner._settle(())
             places[each.leaf] = _leaf_like(each.leaf, owner.cell.leaf, places)
         nodes = rebound(self.nodes, places)
         count = len(self.results)
@@ -313,7 +316,8 @@ def _taken_down(
             written.append(len(sources))
         leaf = leaves.get(cell) or buffer(shown.dtype, shown.shape, shown.attrs.device)
         stands[shown] = leaf
-        sources.append(OpenSource(places.get(cell), state.tensor, leaf))
+        place = places.get(cell)
+        sources.append(OpenSource(place, state.tensor if place is None else None, leaf))
     cells = list(trace.cells)
     nodes = [*[each.uop for each in results], *[cells[number].uop for number in written]]
     numbers = {id(each): number for number, each in enumerate(results)}
