@@ -15,6 +15,7 @@ from tinytensor.functions import tensor
 from tinytensor.jit.function import jit
 from tinytensor.runtime.device import Device
 from tinytensor.tensor import autograd
+from tinytensor.tensor.dynamic import mark_dynamic
 from tinytensor.tensor.generator import Generator, initial_seed, manual_seed
 from tinytensor.tensor.grad_mode import (
     enable_grad,
@@ -24,12 +25,14 @@ from tinytensor.tensor.grad_mode import (
     set_grad_enabled,
 )
 from tinytensor.tensor.tensor import Tensor
+from tinytensor.variable import Variable
 
 __version__ = "0.1.0"
 __all__ = [
     "Device",
     "Generator",
     "Tensor",
+    "Variable",
     "autograd",
     "config",
     "dtypes",
@@ -39,6 +42,7 @@ __all__ = [
     "is_grad_enabled",
     "jit",
     "manual_seed",
+    "mark_dynamic",
     "nn",
     "no_grad",
     "optim",

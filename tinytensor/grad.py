@@ -17,6 +17,7 @@ from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import GradientError
 from tinytensor.ops.attrs import Combine, DetachAttrs, DeviceAttrs
 from tinytensor.ops.op import Op
+from tinytensor.ops.size import is_repeated
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.formulas import (
     add,
@@ -43,6 +44,7 @@ from tinytensor.tensor.nodes import (
     put_slices,
     reshape,
     select,
+    stretch,
     take_slices,
     widen,
 )
@@ -378,13 +380,13 @@ def _of_permuted(g: UOp, out: UOp, x: UOp) -> UOp:
 
 
 def _of_expanded(g: UOp, out: UOp, x: UOp) -> UOp:
-    axes = [axis for axis, extent in enumerate(x.shape) if extent != out.shape[axis]]
+    axes = [axis for axis, n in enumerate(x.shape) if is_repeated(n, out.shape[axis])]
     return fold_sum(g, tuple(axes))
 
 
 def _of_padded(g: UOp, out: UOp, x: UOp, fill: UOp) -> UOp:
     inside = zip(out.attrs.before, x.shape, strict=True)
-    return take_slices(g, [range(before, before + extent) for before, extent in inside])
+    return take_slices(g, [stretch(before, extent) for before, extent in inside])
 
 
 def _of_sliced(g: UOp, out: UOp, x: UOp) -> UOp:

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 from tinytensor import report
 from tinytensor.captures import wants_schedule
 from tinytensor.config import config
+from tinytensor.families import Family, family_of
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.program import Program
+from tinytensor.ops.size import recorded_claims, value_of
 from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.program_cache import Made, make_program
 from tinytensor.replay import Address, Compiled, Launch, Plan, Result
@@ -21,14 +23,17 @@ from tinytensor.schedule.memory import assign_memory
 from tinytensor.schedule.numbers import Numbered, take_out_numbers
 from tinytensor.schedule.order import written_by
 from tinytensor.schedule.schedule import Options, schedule
+from tinytensor.structure import Structure
 from tinytensor.target import Target
 
 MOST_COMPILED = 4096
+MOST_FAMILIES = 1024
 # A kernel's sink, whether it is instanced, device, TT_STRESS, TT_FP32_MATMUL.
 Key = tuple[UOp, bool, str, bool, str]
 _COMPILED: OrderedDict[Key, Compiled] = OrderedDict()
 # By a kernel without its numbers: the sink of the first with any.
 _FIRST: weakref.WeakValueDictionary[Key, UOp] = weakref.WeakValueDictionary()
+_FAMILIES: OrderedDict[Structure, list[Family]] = OrderedDict()  # of graphs with variables alone
 
 
 def kept_between(inside: set[UOp], roots: Sequence[UOp], device: AnyDevice) -> list[UOp]:
@@ -45,11 +50,42 @@ def _calls(roots: Sequence[UOp], device: AnyDevice) -> list[KernelCall]:
     return schedule(roots, _target_of(device), options) if roots else []
 
 
+def _open_calls(
+    order: Sequence[UOp],
+    roots: Sequence[UOp],
+    device: AnyDevice,
+    structure: Structure,
+    variables: tuple[UOp, ...],
+) -> list[KernelCall]:
+    """Return the kernels of a graph with variables; those of a known family where one holds."""
+    key = (structure, device.name, config.fuse, config.verify, config.stress)
+    families = _FAMILIES.setdefault(key, [])
+    _FAMILIES.move_to_end(key)
+    if len(_FAMILIES) > MOST_FAMILIES:
+        _FAMILIES.popitem(last=False)
+    values = tuple(map(value_of, variables))
+    for each in families:
+        if each.holds(values):
+            return each.calls_in(order, variables)
+    with recorded_claims() as claims:
+        calls = _calls(roots, device)
+    families.append(family_of(calls, order, variables, claims))
+    return calls
+
+
 def make_plan(
-    order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: AnyDevice
+    order: Sequence[UOp],
+    roots: Sequence[UOp],
+    replaceable: dict[UOp, UOp],
+    device: AnyDevice,
+    structure: Structure = (),
+    variables: tuple[UOp, ...] = (),
 ) -> Plan:
     """Return the launches that compute some roots of a walk, and the memory they need."""
-    calls = _calls(roots, device)
+    if variables:
+        calls = _open_calls(order, roots, device, structure, variables)
+    else:
+        calls = _calls(roots, device)
     assigned = assign_memory(calls, roots, replaceable)
     numbered = [_share_program(step.kernel, device) for step in assigned.steps]
     kernels = [each.kernel for each in numbered]
@@ -71,7 +107,8 @@ def make_plan(
     for made, step, given in zip(compiled, assigned.steps, numbered, strict=True):
         places = [(numbers.get(at.holder), at.offset, at.nbytes) for at in step.locations]
         addresses = tuple([Address(*place) for place in places])
-        launches.append(Launch(made, addresses, step.extents, given.scalars))
+        values = tuple(map(value_of, calls[step.number].variables))
+        launches.append(Launch(made, addresses, step.extents, given.scalars or values))
     results = [
         Result(numbers[root], nbytes_of(root), describe(root), numbers.get(leaf))
         for root, leaf in [(root, assigned.replaced.get(root)) for root in roots]

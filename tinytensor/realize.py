@@ -20,6 +20,7 @@ from tinytensor.errors import CompileError, IndexOutOfRange, Site
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.attrs import CheckAttrs
 from tinytensor.ops.op import Op
+from tinytensor.ops.size import are_same, value_of
 from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
 from tinytensor.replay import Replay
 from tinytensor.runtime.buffer import Buffer
@@ -28,6 +29,7 @@ from tinytensor.runtime.interrupts import uninterrupted
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule_cache import keep_plan, key_of_structure, read_plan
+from tinytensor.structure import Structure, structure_of, variables_of
 
 MOST_SCHEDULES = 1024
 MOST_UNREAD = 256
@@ -67,9 +69,10 @@ class Graph:
     order: list[UOp]
 
 
-Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
+# A structure, the values of its variables, the device, and the settings a schedule depends on.
+Key = tuple[Structure, tuple[int, ...], str, tuple[object, ...]]
 
-_SCHEDULES: OrderedDict[tuple[Structure, str, tuple[object, ...]], Replay] = OrderedDict()
+_SCHEDULES: OrderedDict[Key, Replay] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
 _LOCK = ForkSafeLock()
@@ -198,7 +201,7 @@ def contents_of(node: UOp) -> UOp:
 
 
 def _with_shape(leaf: UOp, root: UOp) -> UOp:
-    if leaf.shape == root.shape:
+    if leaf.shape is root.shape or are_same(leaf.shape, root.shape):
         return leaf
     return alias_of(leaf, root.shape)
 
@@ -366,15 +369,19 @@ def _replay_for(
 ) -> Replay:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
     options = (config.fuse, config.verify, config.stress, config.fp32_matmul)
-    structure = _structure_of(order, roots, replaceable)
-    key = (structure, device.name, options)
+    variables = variables_of(order)
+    structure: Structure = _structure_of(order, roots, replaceable)
+    if variables:
+        structure = structure_of(order, roots, replaceable, variables)
+    key = (structure, tuple(map(value_of, variables)), device.name, options)
     known = _SCHEDULES.get(key)
     if known is None or not _shows_enough(known):
         is_told = wants_schedule() or config.debug or config.verify or config.stress
-        name = None if is_told else key_of_structure(structure, options, device)
+        is_kept = not is_told and not variables
+        name = key_of_structure(structure, options, device) if is_kept else None
         plan = None if name is None else read_plan(name, device)
         if plan is None:
-            plan = _planning().make_plan(order, roots, replaceable, device)
+            plan = _planning().make_plan(order, roots, replaceable, device, structure, variables)
             if name is not None:
                 keep_plan(name, plan)
         known = _SCHEDULES[key] = Replay(plan, device)

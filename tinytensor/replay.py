@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -255,8 +256,14 @@ def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> Non
 
 
 def _poison(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:
-    """Fill what a kernel writes and does not read: so that a read of what is there gives NaN."""
+    """Fill what a kernel writes and does not read: so that a read of what is there gives NaN.
+
+    What it writes in parts keeps the rest.
+    """
+    points = math.prod([each.extent for each in kernel.ranges if not each.is_open])
     read = {node.operands[0].attrs.number for node in walk([kernel.sink]) if node.op is Op.LOAD}
-    for number, param in enumerate(kernel.params):
-        if param.written and number not in read:
+    for store in kernel.sink.operands:
+        number = store.operands[0].attrs.number
+        is_whole = len(store.operands) == 3 and points >= kernel.params[number].elements
+        if is_whole and number not in read:
             device.poison(buffers[number])

@@ -31,7 +31,7 @@ CUDA = re.compile(
 APART = {"checks": "checking machinery", "cuda": "CUDA target"}
 COMPILER = {
     *("ops", "schedule", "codegen", "runtime", "realize", "planning", "replay"),
-    *("program_cache", "schedule_cache", "captures", "tune"),
+    *("program_cache", "schedule_cache", "captures", "families", "structure", "tune"),
 }
 BASE = {"errors", "config", "lazy", "dtype", "target"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

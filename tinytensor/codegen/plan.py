@@ -59,10 +59,10 @@ CUDA_PLANS = (
     Plan("hopper", cuda_hopper.facts, cuda_hopper.lower, cuda_hopper.describe),
     Plan("contraction", cuda_contraction.facts, cuda_contraction.lower, cuda_contraction.describe),
     Plan("multiply-add", cuda_ffma.facts, cuda_ffma.lower, cuda_ffma.describe),
-    Plan("reduction", cuda_reduction.facts, cuda_folding.lower, cuda_reduction.describe),
+    Plan("reduction", cuda_reduction.facts, cuda_folding.lower, cuda_reduction.describe, True),
     Plan("turning", cuda_turning.facts, cuda_turning.lower, cuda_turning.describe),
-    Plan("pointwise", cuda_pointwise.facts, cuda_pointwise.lower, cuda_pointwise.describe),
-    Plan("loops", cuda_loops.facts, cuda_loops.lower, cuda_loops.describe),
+    Plan("pointwise", cuda_pointwise.facts, cuda_pointwise.lower, cuda_pointwise.describe, True),
+    Plan("loops", cuda_loops.facts, cuda_loops.lower, cuda_loops.describe, True),
 )
 PLANS_BY_KIND = {"c": PLANS, "cuda": CUDA_PLANS}
 

@@ -50,7 +50,7 @@ def build_program(trace: Trace, arguments: Sequence[TensorBase], returned: Nest)
     given = {id(each): each for each in tensors_in(returned)}
     found = [owner._grad for owner in changed if owner._grad is not None]
     given.update({id(each): each for each in found})
-    _check_leaks(trace, given)
+    check_leaks(trace, given)
     values = _Values(trace)
     outputs = [_output_of(each, outside, values) for each in given.values()]
     writes = [Write(number, values.add(cell)) for number, cell in outside.written()]
@@ -84,7 +84,7 @@ def build_program(trace: Trace, arguments: Sequence[TensorBase], returned: Nest)
     )
 
 
-def _check_leaks(trace: Trace, given: dict[int, TensorBase]) -> None:
+def check_leaks(trace: Trace, given: dict[int, TensorBase]) -> None:
     """Refuse a call that leaves behind tensors in places which a program does not know of."""
     for _ in range(2):
         living = [each() for each in trace.made]

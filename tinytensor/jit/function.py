@@ -15,6 +15,7 @@ from tinytensor.config import Config, config
 from tinytensor.errors import DeviceError
 from tinytensor.jit.build import Obstacle, build_program
 from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_objects, watch_outside
+from tinytensor.jit.open import OpenProgram, find_opening, trace_open
 from tinytensor.jit.program import MISS, Miss, Program
 from tinytensor.jit.quick import Quick, Tally, write_quick
 from tinytensor.jit.structure import PLAIN, Fact, Flat, flatten
@@ -66,9 +67,12 @@ class Jitted(Generic[P, R]):
     `remarks` tell why it was traced anew, and why a call cannot be made again.
     """
 
-    def __init__(self, function: Callable[P, R]) -> None:
+    def __init__(self, function: Callable[P, R], dynamic: bool | None = None) -> None:
         functools.update_wrapper(self, function, updated=())
         self.function = function
+        self.dynamic = dynamic
+        self._open: deque[OpenProgram] = deque(maxlen=MOST_PROGRAMS)
+        self._plain: set[Key] = set()  # of calls whose sizes the function itself needs
         self.remarks: deque[str] = deque(maxlen=MOST_REMARKS)
         self._latest: Quick = _miss
         self._others: list[Quick] = []
@@ -107,11 +111,47 @@ class Jitted(Generic[P, R]):
                 return result
         if self._refused[key] >= MOST_REFUSALS:
             return self.function(*args, **kwargs)
+        found = self._run_open(flat, key)
+        if found is MISS and not complaint and self.dynamic is not False:
+            found = self._trace_open(flat, key, args, kwargs)
+        if found is not MISS:
+            return found  # type: ignore[no-any-return]  # it is what the function gives
         return self._trace(flat, key, complaint, args, kwargs)
+
+    def _run_open(self, flat: Flat, key: Key) -> Any:  # noqa: ANN401 - what the function gives
+        for program in self._open:
+            values = program.values(key)
+            if values is not None and program.fits(flat.tensors):
+                return program.run(values, flat.tensors)
+        return MISS
+
+    def _trace_open(
+        self, flat: Flat, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:  # noqa: ANN401 - what the function gives
+        """Trace a call for all sizes, where nothing but sizes is other than before."""
+        names = names_of(self._parameters(), args, kwargs, flat)
+        latest = next(reversed(self._entries.values()))[-1] if self._entries else None
+        was = key if latest is None or latest.names != names else latest.key
+        if was is key and not self.dynamic:
+            return MISS
+        opening = find_opening(names, was, key)
+        if opening is None or opening.closed(key) in self._plain:
+            return MISS
+        with TRACING:
+            try:
+                program = trace_open(self.function, opening, key, flat, args, kwargs)
+            except Obstacle as obstacle:
+                self._plain.add(opening.closed(key))
+                self._remark(f"not traced for all sizes: {obstacle}")
+                return MISS
+        self._remark(f"traced for all sizes of {len(opening.seen)} variables")
+        self._open.append(program)
+        return self._run_open(flat, key)
 
     def programs(self) -> list[ProgramRecord]:
         """Return what there is to know of each program, the latest last."""
-        return [each.record() for entries in list(self._entries.values()) for each in entries]
+        closed = [each.record() for entries in list(self._entries.values()) for each in entries]
+        return [*closed, *[_record_of(each) for each in self._open]]
 
     def _trace(
         self, flat: Flat, key: Key, complaint: str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -206,6 +246,16 @@ class Jitted(Generic[P, R]):
             print(f"tinytensor: {sentence}", file=sys.stderr)
 
 
+def _record_of(program: OpenProgram) -> ProgramRecord:
+    """Tell users of a program for all sizes; its kernels depend on the sizes of a call."""
+    pairs = zip(program.variables, program.opening.seen, strict=True)
+    guards = [
+        f"what was {was} and then {now} is {each.attrs.least} to {each.attrs.most}"
+        for each, (was, now) in pairs
+    ]
+    return ProgramRecord(tuple(guards), (), program.calls)
+
+
 def _miss(*args: object) -> Miss:
     return MISS
 
@@ -231,17 +281,23 @@ def finish(trace: Trace) -> None:
 
 
 @overload
-def jit(function: Callable[P, R]) -> Jitted[P, R]: ...
+def jit(function: Callable[P, R], *, dynamic: bool | None = None) -> Jitted[P, R]: ...
 @overload
-def jit(function: None = None) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def jit(
-    function: Callable[P, R] | None = None,
+    function: None = None, *, dynamic: bool | None = None
+) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
+def jit(
+    function: Callable[P, R] | None = None, *, dynamic: bool | None = None
 ) -> Jitted[P, R] | Callable[[Callable[P, R]], Jitted[P, R]]:
     """Return a function that runs once for each kind of call, and is a program from then on.
 
     Calls are of one kind when shapes, dtypes, devices, views and aliases of all tensors and all
     other arguments are equal, in equal settings. What the function reads and writes outside, it
     reads and writes at each call.
+
+    Ints among the arguments, and extents of tensors, may become variables: with `dynamic` None
+    those that differ between two calls of otherwise one kind, with True all above 1, with False
+    none. Then one program serves all of their values for which the function would do the same.
 
     >>> from tinytensor import Tensor, jit
     >>> @jit
@@ -252,4 +308,6 @@ def jit(
     >>> len(double.programs())
     1
     """
-    return Jitted(function) if function is not None else Jitted
+    if function is None:
+        return functools.partial(Jitted, dynamic=dynamic)
+    return Jitted(function, dynamic)

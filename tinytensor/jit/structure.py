@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -47,6 +47,17 @@ def flatten(value: Nest, found: Flat) -> None:
     found.facts.append((type(value), keys))
     for part in parts:
         flatten(part, found)
+
+
+def with_ints(value: Nest, ints: dict[int, int], facts: Iterator[int]) -> Nest:
+    """Return a nest with other ints at some facts, by their number in what `flatten` gives."""
+    at = next(facts)
+    if at in ints:
+        return ints[at]
+    parts = None if isinstance(value, TensorBase) else parts_of(value)
+    if parts is None:
+        return value
+    return _maker_of(value)([with_ints(part, ints, facts) for part in parts])
 
 
 def fact_of(value: object) -> Fact:

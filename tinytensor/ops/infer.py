@@ -138,9 +138,16 @@ def _expand(node: UOp) -> Shape:
     shape: Shape = node.attrs.shape
     check(len(shape) == len(x.shape), node, "number of axes differs")
     for src, dst in zip(x.shape, shape, strict=True):
-        if src != dst:
-            check(src == 1, node, "only axes of extent 1 expand")
+        if not _is_repeated(src, dst):
+            check(False, node, "only axes of extent 1 expand")
     return shape
+
+
+def _is_repeated(extent: int, wanted: int) -> bool:
+    """Whether an extent expands: what is known only at launch is compared with 1 last."""
+    if type(extent) is int:
+        return extent == 1 or extent == wanted
+    return wanted == extent or extent == 1
 
 
 def _slice(node: UOp) -> Shape:

@@ -132,6 +132,14 @@ class UOp:
         return compare(Op.LE, self, other)
 
 
+class Open:
+    """An int of a shape that is known only at launch; `ops/size.py` says what it does."""
+
+    __slots__ = ()
+    expression: UOp
+    value: int
+
+
 class _Reference(weakref.ref[UOp]):
     """A node that lives as long as somebody holds it, and the key it is interned by."""
 
@@ -152,11 +160,15 @@ _SERIALS: Iterator[int] = itertools.count()
 
 def const(dtype: DType, value: Number) -> UOp:
     """Return the constant of that value, rounded or wrapped to the dtype."""
+    if isinstance(value, Open):
+        return cast(cast(value.expression, dtypes.int64), dtype)
     return UOp(Op.CONST, dtype, (), a.ConstAttrs(encode(dtype, value)))
 
 
 def index_const(value: int) -> UOp:
-    """Return a constant of the index dtype."""
+    """Return a constant of the index dtype, or what stands for a number known only at launch."""
+    if isinstance(value, Open):
+        return value.expression
     return UOp(Op.CONST, dtypes.index, (), a.ConstAttrs(value))
 
 
@@ -164,6 +176,8 @@ def operand(like: UOp, value: UOp | Number) -> UOp:
     """Return a node as it is, and a number as a constant of the other node's dtype."""
     if isinstance(value, UOp):
         return value
+    if like.dtype is dtypes.index:
+        return index_const(int(value) if isinstance(value, float) else value)
     made = const(like.dtype.scalar, value)
     if like.dtype.lanes > 1:
         return UOp(Op.SPLAT, like.dtype, (made,))
@@ -220,8 +234,9 @@ def living_nodes() -> list[UOp]:
 
 
 def nbytes_of(node: UOp) -> int:
-    """Return the size of a node's value in memory."""
-    return math.prod(node.shape) * node.dtype.itemsize
+    """Return the size of a node's value in memory, with the values that variables have now."""
+    elements = math.prod([n.value if isinstance(n, Open) else n for n in node.shape])
+    return elements * node.dtype.itemsize
 
 
 def make_range(number: int, extent: int, exact: UOp | None = None) -> UOp:

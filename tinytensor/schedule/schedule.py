@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, walk
 from tinytensor.ops.verify import verify_indexed, verify_tensor
 from tinytensor.schedule.check import check_contraction
+from tinytensor.schedule.closing import close_products
 from tinytensor.schedule.contraction import recognize
 from tinytensor.schedule.instances import join_instances
 from tinytensor.schedule.kernels import KernelCall, Numbering, build_kernel
@@ -59,8 +59,9 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
     calls = [
         build_kernel(region, outputs, stored, sums)
         for region, outputs in regions.items()
-        if any(math.prod(node.shape) for node in outputs)
+        if any(0 not in node.shape for node in outputs)
     ]
+    calls = [close_products(call, target) for call in calls]
     calls = order_kernels(calls, set(roots), random.Random(0) if options.stress else None)
     if options.fuse >= SHARED_KERNELS:
         calls = join_instances(calls, set(roots))

@@ -130,7 +130,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
             if not extents:
                 work.place(self.driver, addresses, scalars)
             for launch in work.tables(addresses, extents) if extents else work.launches:
-                status = launch.start()[0]
+                status = launch.run(scalars)
                 if status:
                     self.driver.check(f"the launch of {launch.entry}", status)
 
