@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections import deque
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ def rows(count):
 
 
 def counted(function, **options):
-    """A jitted function, and the list that grows whenever the function itself runs."""
-    runs = []
+    """A jitted function, and a queue, watched by nobody, that grows whenever the function runs."""
+    runs = deque()
 
     def counting(*args, **kwargs):
         runs.append(None)
