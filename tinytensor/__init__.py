@@ -12,6 +12,7 @@ from tinytensor import functions, nn, optim
 from tinytensor.config import config
 from tinytensor.dtype import dtypes
 from tinytensor.functions import tensor
+from tinytensor.profile import profile
 from tinytensor.runtime.device import Device
 from tinytensor.tensor import autograd
 from tinytensor.tensor.generator import Generator, initial_seed, manual_seed
@@ -40,6 +41,7 @@ __all__ = [
     "nn",
     "no_grad",
     "optim",
+    "profile",
     "set_grad_enabled",
     "tensor",
 ]

@@ -30,6 +30,7 @@ from tinytensor.schedule.order import nbytes_of, written_by
 from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import Target
+from tinytensor.timing import count, timed
 
 if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
@@ -170,6 +171,7 @@ def read_probes() -> None:
             raise IndexOutOfRange(_with_line(sentence, [probe.site]))
 
 
+@timed("wait")
 def _copy_out(leaf: UOp) -> npt.NDArray[Any]:
     array = np.empty(leaf.shape, leaf.dtype.storage_numpy)
     if array.size:
@@ -182,6 +184,7 @@ def storage_of(leaf: UOp) -> Buffer:
     return _STORAGE[leaf]
 
 
+@timed("realize")
 def realize(roots: Sequence[Root]) -> list[UOp]:
     """Compute all values as one schedule per device; return BUFFER leaves of the same shapes.
 
@@ -362,6 +365,7 @@ def _plan_for(
     options = Options(config.fuse, config.verify, config.stress)
     key = (_structure_of(order, roots, replaceable), device.name, options)
     known = _SCHEDULES.get(key)
+    count("plans found" if known is not None else "plans made")
     if known is None or report.wants_schedule():
         known = _SCHEDULES[key] = _schedule(order, roots, replaceable, device, options)
         if len(_SCHEDULES) > MOST_SCHEDULES:
@@ -405,7 +409,8 @@ def _schedule(
     compiled = _compile(kernels, device)
     if kernels and report.wants_schedule():
         plans = [each.lowered.decisions if each.lowered else () for each in compiled]
-        planned = zip(kernels, plans, ready_before, strict=True)
+        lowered = [each.lowered for each in compiled]
+        planned = zip(kernels, plans, ready_before, calls, lowered, strict=True)
         report.show_schedule(roots, [report.Planned(*each) for each in planned])
         for each in compiled:
             _show_code(each, device)
@@ -489,13 +494,10 @@ def _buffer_at(held: dict[int | None, Buffer], address: Address, order: Sequence
 def _launch(compiled: Compiled, buffers: Sequence[Buffer], device: AnyDevice) -> None:
     if config.stress:
         _poison(compiled.kernel, buffers, device)
-    if not config.debug:
+    if config.debug or report.LAUNCHES:
+        report.run_launch(compiled.kernel, device, lambda: device.run(compiled.work, buffers))
+    else:
         device.run(compiled.work, buffers)
-        return
-    start = device.event_record()
-    device.run(compiled.work, buffers)
-    time_us = device.elapsed_us(start, device.event_record())
-    report.print_launch(compiled.kernel, device.name, time_us)
 
 
 def _poison(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:
@@ -533,6 +535,7 @@ def _tells(compiled: Compiled) -> bool:
     return runs_itself or compiled.lowered is not None or not report.wants_schedule()
 
 
+@timed("compile")
 def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     target = _target_of(device)
     if target.kind == "python" or not kernels:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +16,9 @@ from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp, walk
+from tinytensor.runtime.device import AnyDevice, Event
+from tinytensor.schedule.kernels import KernelCall
+from tinytensor.timing import stage
 
 if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
@@ -33,14 +36,30 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A kernel of a schedule, what its plan decided, and whether it was compiled before."""
+    """A kernel of a schedule, what its plan decided, and whether it was compiled before.
+
+    `call` tells the values it touches; what takes over an operand's memory is not yet merged there.
+    """
 
     kernel: Kernel
     plan: Sequence[Decision]
     was_compiled: bool
+    call: KernelCall | None = None
+    lowered: Lowered | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A launch that was watched: its kernel, and the events on its device around it."""
+
+    kernel: Kernel
+    device: AnyDevice
+    start: Event
+    end: Event
 
 
 _CAPTURES: list[list[Planned]] = []
+LAUNCHES: list[list[Launched]] = []
 
 
 @contextmanager
@@ -52,6 +71,29 @@ def capture() -> Iterator[list[Planned]]:
         yield found
     finally:
         _CAPTURES[:] = [each for each in _CAPTURES if each is not found]
+
+
+@contextmanager
+def watch_launches() -> Iterator[list[Launched]]:
+    """Collect the launches that any thread makes inside the block."""
+    found: list[Launched] = []
+    LAUNCHES.append(found)
+    try:
+        yield found
+    finally:
+        LAUNCHES[:] = [each for each in LAUNCHES if each is not found]
+
+
+def run_launch(kernel: Kernel, device: AnyDevice, run: Callable[[], None]) -> None:
+    """Run a launch between two events; tell the watchers, and print it (DEBUG=1)."""
+    with stage("launch", kernel.name):
+        start = device.event_record()
+        run()
+        end = device.event_record()
+    for found in LAUNCHES:
+        found.append(Launched(kernel, device, start, end))
+    if config.debug:
+        print_launch(kernel, device.name, device.elapsed_us(start, end))
 
 
 def wants_schedule() -> bool:
@@ -161,7 +203,7 @@ def print_code(lowered: Lowered, machine_code: str) -> None:
         for each in lowered.legal:
             _print(f"--- LINEAR {name}, after legalize\n{show(each)}")
         for taken in lowered.times:
-            _print(f"pass {taken.name:14} {taken.seconds * 1e3:8.2f} ms")
+            _print(f"pass {taken.name:20} {taken.seconds * 1e3:8.2f} ms")
     if config.debug >= 4:
         _print(f"--- SOURCE {name}\n{lowered.program.source}")
     if config.debug >= 6:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.program import Program
+from tinytensor.timing import stage
 
 SHOWN_COMPLAINTS = 3
 SHOWN_LOG_LINES = 20
@@ -27,7 +28,8 @@ def build_all(
 
     def attempt(program: Program) -> Binary | CompileError:
         try:
-            return build(program)
+            with stage("compile: build", program.name):
+                return build(program)
         except CompileError as error:
             return error
 

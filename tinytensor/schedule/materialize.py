@@ -21,12 +21,14 @@ from tinytensor.schedule.lower_views import ranges_over
 from tinytensor.schedule.region import LEAVES, MOST_READS, Region, RegionBuilder, source_of
 from tinytensor.schedule.uses import Evaluations, Use, Uses
 from tinytensor.target import Target
+from tinytensor.timing import timed
 
 TRANSCENDENTAL_FLOPS = 20  # exp, log, tanh, erf, sin: 12 to 25 vector operations each
 DIVISION_FLOPS = 8
 RANDOM_FLOPS = 100  # ten rounds of two products, and what they mix
 
 
+@timed("schedule: materialize")
 def materialize(
     order: Sequence[UOp],
     roots: Sequence[UOp],

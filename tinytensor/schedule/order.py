@@ -10,8 +10,10 @@ from collections.abc import Set as AbstractSet
 
 from tinytensor.ops.uop import UOp
 from tinytensor.schedule.kernels import KernelCall
+from tinytensor.timing import timed
 
 
+@timed("schedule: order")
 def order_kernels(
     calls: Sequence[KernelCall], roots: AbstractSet[UOp], shuffle: random.Random | None
 ) -> list[KernelCall]:

@@ -32,6 +32,7 @@ from tinytensor.schedule.lower_views import (
 )
 from tinytensor.schedule.region import MOST_READS, Region
 from tinytensor.target import Target
+from tinytensor.timing import timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ class Group:
         return sum(part.bit for part in self.parts)
 
 
+@timed("schedule: rows")
 def join_rows(
     outputs: Mapping[Region, tuple[UOp, ...]],
     order: Sequence[UOp],

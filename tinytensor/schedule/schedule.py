@@ -21,6 +21,7 @@ from tinytensor.schedule.order import order_kernels
 from tinytensor.schedule.rows import join_rows
 from tinytensor.schedule.sparing import spare_outputs
 from tinytensor.target import Target
+from tinytensor.timing import timed
 
 ROW_KERNELS = 2  # the level of TT_FUSE from which reductions over the same rows share a kernel
 
@@ -34,6 +35,7 @@ class Options:
     stress: bool
 
 
+@timed("schedule")
 def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[KernelCall]:
     """Return the kernels that compute the roots, in order.
 
@@ -64,6 +66,7 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
     return order_kernels(calls, set(roots), random.Random(0) if options.stress else None)
 
 
+@timed("schedule: contractions")
 def classify_sums(order: Sequence[UOp], verify: bool) -> dict[UOp, Contraction | Decision]:
     """Say of every sum of products in a graph whether it is a contraction, or why it is not."""
     ends = find_landmarks(order)

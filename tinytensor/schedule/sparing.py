@@ -16,12 +16,14 @@ from tinytensor.ops.uop import UOp
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.order import nbytes_of
 from tinytensor.schedule.region import LEAVES, Region, source_of
+from tinytensor.timing import timed
 
 MOST_COMPUTED = 32  # ops that one reader computes a second time
 
 Outputs = dict[Region, tuple[UOp, ...]]
 
 
+@timed("schedule: spare")
 def spare_outputs(outputs: Outputs, order: Sequence[UOp], roots: AbstractSet[UOp]) -> Outputs:
     """Return fewer outputs where an epilogue stores more bytes than what they all come from.
 
