@@ -15,7 +15,7 @@ from tinytensor import Tensor, dtypes
 from tinytensor.codegen.lower import Lowered, lower
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp
-from tinytensor.report import Planned, schedule_lines
+from tinytensor.report import Planned, reads_of, schedule_lines
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import CPU_AVX512
 
@@ -35,14 +35,13 @@ class Tour:
         self.root: UOp = (x.matmul(weight.T) + b).uop
         x32 = Tensor.zeros(512, 512).realize()
         second = (x32 @ x32.T + 1.0).relu().uop
-        self.kernel, other = (
-            schedule([root], CPU_AVX512, OPTIONS)[0].kernel for root in (self.root, second)
-        )
-        self.lowered: Lowered = lower(self.kernel, CPU_AVX512)
-        plans = [self.lowered.decisions, lower(other, CPU_AVX512).decisions]
+        calls = [schedule([root], CPU_AVX512, OPTIONS)[0] for root in (self.root, second)]
+        lowered = [lower(call.kernel, CPU_AVX512) for call in calls]
+        self.kernel = calls[0].kernel
+        self.lowered: Lowered = lowered[0]
         self.planned = [
-            Planned(kernel, plan, was_compiled=False)
-            for kernel, plan in zip((self.kernel, other), plans, strict=True)
+            Planned(call.kernel, reads, each.decisions, False, CPU_AVX512)
+            for call, reads, each in zip(calls, reads_of(calls), lowered, strict=True)
         ]
 
     def tensor(self) -> str:

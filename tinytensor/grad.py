@@ -47,6 +47,7 @@ from tinytensor.tensor.nodes import (
     widen,
 )
 from tinytensor.tensor.updates import fold_at
+from tinytensor.timing import WATCHES, note
 
 Gradients = Sequence[UOp | None]
 # (results, their upstream gradients) -> the inputs' gradients; None where there is none.
@@ -60,6 +61,13 @@ _SERIALS: Iterator[int] = itertools.count(1)
 
 
 # What gradients pass through, and where they end.
+@dataclass(frozen=True, slots=True)
+class Differentiated:
+    """The nodes of a forward that was differentiated, as long as somebody else keeps them."""
+
+    nodes: weakref.WeakSet[UOp]
+
+
 @dataclass(eq=False, slots=True)
 class Call:
     """A computation with a gradient of its own, from `inputs` to `results`.
@@ -236,6 +244,8 @@ def gradients(
     Cost: linear in the graph between the roots and the leaves.
     """
     order = _walk(roots, ends)
+    if WATCHES:
+        note(Differentiated(weakref.WeakSet(order)))
     inner = [node for node in order if node not in ends]
     found = _Accumulator(inner, targets)
     for root, upstream in zip(roots, upstreams, strict=True):

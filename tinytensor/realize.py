@@ -30,7 +30,7 @@ from tinytensor.schedule.order import nbytes_of, written_by
 from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import Target
-from tinytensor.timing import count, timed
+from tinytensor.timing import count, note, timed
 
 if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
@@ -408,10 +408,13 @@ def _schedule(
     ready_before = [_key_of(kernel, device) in _COMPILED for kernel in kernels]
     compiled = _compile(kernels, device)
     if kernels and report.wants_schedule():
-        plans = [each.lowered.decisions if each.lowered else () for each in compiled]
         lowered = [each.lowered for each in compiled]
-        planned = zip(kernels, plans, ready_before, calls, lowered, strict=True)
-        report.show_schedule(roots, [report.Planned(*each) for each in planned])
+        plans = [each.decisions if each else () for each in lowered]
+        targets = [_target_of(device)] * len(calls)
+        found = (kernels, report.reads_of(calls), plans, ready_before, targets, calls, lowered)
+        planned = [report.Planned(*each) for each in zip(*found, strict=True)]
+        report.show_schedule(roots, planned)
+        note(report.Scheduled(tuple(roots), assigned.arena_bytes))
         for each in compiled:
             _show_code(each, device)
     numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinytensor.config import config
+from tinytensor.dtype import dtypes
 from tinytensor.errors import Site
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import ELEMENTWISE, Op
@@ -17,7 +19,11 @@ from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp, walk
 from tinytensor.runtime.device import AnyDevice, Event
+from tinytensor.schedule.cost import Load, evaluation_seconds, moving_seconds
+from tinytensor.schedule.describe import short_count, short_size, short_time, short_type
 from tinytensor.schedule.kernels import KernelCall
+from tinytensor.schedule.order import written_by
+from tinytensor.target import Target
 from tinytensor.timing import stage
 
 if TYPE_CHECKING:
@@ -36,14 +42,16 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A kernel of a schedule, what its plan decided, and whether it was compiled before.
+    """A kernel of a schedule, what it reads, what its plan decided, and whether it was compiled.
 
     `call` tells the values it touches; what takes over an operand's memory is not yet merged there.
     """
 
     kernel: Kernel
+    reads: str
     plan: Sequence[Decision]
     was_compiled: bool
+    target: Target
     call: KernelCall | None = None
     lowered: Lowered | None = None
 
@@ -56,6 +64,14 @@ class Launched:
     device: AnyDevice
     start: Event
     end: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A schedule that was watched: what was asked for, and the bytes of its arena."""
+
+    roots: tuple[UOp, ...]
+    arena_bytes: int
 
 
 _CAPTURES: list[list[Planned]] = []
@@ -139,45 +155,91 @@ def print_launch(kernel: Kernel, device: str, time_us: float) -> None:
     _print(launch_line(kernel, device, time_us))
 
 
+def reads_of(calls: Sequence[KernelCall]) -> list[str]:
+    """Say for each kernel of a schedule which values it reads, and which kernels made them."""
+    makers: dict[UOp, int] = {}
+    texts = []
+    for number, call in enumerate(calls, start=1):
+        written = written_by(call)
+        read: dict[int, list[str]] = {}
+        for node in call.nodes:
+            if node not in written:
+                read.setdefault(makers.get(node, 0), []).append(short_type(node))
+        texts.append(
+            "; ".join(
+                _counted(types) + f" of kernel {maker}" * (maker > 0)
+                for maker, types in sorted(read.items())
+            )
+        )
+        makers.update(dict.fromkeys(written, number))
+    return texts
+
+
+def _counted(words: Sequence[str]) -> str:
+    """Return words once each, with how often they occur: `f32[3], 2 x f32[4]`."""
+    return ", ".join(
+        f"{count} x {word}" if count > 1 else word for word, count in Counter(words).items()
+    )
+
+
 def schedule_lines(planned: Sequence[Planned]) -> list[str]:
-    """Return DEBUG=2's lines: each kernel, its buffers, and the reason for every decision."""
+    """Return DEBUG=2's lines: each kernel, what it reads and takes, and why it is as it is."""
     lines: list[str] = []
     for number, each in enumerate(planned, start=1):
-        kernel = each.kernel
         made = "compiled before" if each.was_compiled else "compiled now"
-        moved = work_of(kernel).bytes_moved
-        head = f"kernel {number}/{len(planned)}  {kernel.name}"
-        count = len(kernel.params)
-        buffers = "1 buffer" if count == 1 else f"{count} buffers"
-        lines.append(f"{head}  {buffers}, {_size(moved)}, {made}")
-        decisions = _merged((*kernel.decisions, *each.plan))
-        lines.extend(f"  {each.kind:9} {each.subject}: {each.reason}" for each in decisions)
+        lines.append(f"kernel {number}/{len(planned)}  {each.kernel.name}  {made}")
+        if each.reads:
+            lines.append(f"  reads     {each.reads}.")
+        lines.append(f"  takes     {_takes(each.kernel, each.target)}")
+        decisions = merged((*each.kernel.decisions, *each.plan))
+        lines.extend(f"  {told.kind:9} {told.subject}: {told.reason}" for told in decisions)
     return lines
 
 
-def _merged(decisions: Sequence[Decision]) -> list[Decision]:
+def _takes(kernel: Kernel, target: Target) -> str:
+    """Predict a kernel's time by the target's rates, and say what it is made of."""
+    work, load = work_of(kernel), load_of(kernel, target)
+    launch = target.rates.launch_seconds
+    parts = {"arithmetic": load.arithmetic, "memory": load.memory, "the launch": launch}
+    return (
+        f"{short_time(load.seconds + launch)}, limited by {max(parts, key=parts.__getitem__)}: "
+        f"{short_count(work.flops)}flop {short_time(load.arithmetic)}, "
+        f"{short_size(work.bytes_moved)} {short_time(load.memory)}, launch {short_time(launch)}."
+    )
+
+
+def load_of(kernel: Kernel, target: Target) -> Load:
+    """Price what `work_of` counts, and operations on integers; but not those on indices."""
+    nodes = walk((kernel.sink,))
+    varies = dependencies(nodes)
+    arithmetic = 0.0
+    for node in nodes:
+        if node.dtype is not dtypes.index:
+            ranges = (*varies[node], *folded_ranges(node))
+            count = math.prod(each.extent for each in ranges)
+            arithmetic += count * evaluation_seconds(node, target)
+    sizes = [param.elements * param.dtype.itemsize for param in kernel.params]
+    return Load(arithmetic, sum(moving_seconds(size, size, target) for size in sizes))
+
+
+def merged(decisions: Sequence[Decision]) -> list[Decision]:
     """Say a reason once for several subjects of one kind."""
     subjects: dict[tuple[str, str], list[str]] = {}
     for each in decisions:
         subjects.setdefault((each.kind, each.reason), []).append(each.subject)
     return [
-        Decision(kind, ", ".join(dict.fromkeys(found)), reason)
+        Decision(kind, _joined(list(dict.fromkeys(found))), reason)
         for (kind, reason), found in subjects.items()
     ]
 
 
-def _size(count: int) -> str:
-    """Return a number of bytes in words.
-
-    >>> _size(4_718_592)
-    '4.7 MB'
-    """
-    if count < 1000:
-        return f"{count} B"
-    for unit, scale in (("kB", 1e3), ("MB", 1e6)):
-        if count < scale * 1000:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count / 1e9:.1f} GB"
+def _joined(subjects: Sequence[str]) -> str:
+    """Name a type once for the ops before it that have it: `cast, add f16[4], lt bool[4]`."""
+    types = [subject.rpartition(" ")[2] for subject in subjects]
+    return ", ".join(
+        subject.removesuffix(f" {own}") if own == following and own.endswith("]") else subject
+        for subject, own, following in zip(subjects, types, [*types[1:], ""], strict=True)
+    )
 
 
 def show_schedule(roots: Sequence[UOp], planned: Sequence[Planned]) -> None:

@@ -9,14 +9,32 @@ GPU_ROW_BYTES = 512 * 8 * 16  # 512 threads with 8 vectors each
 
 
 @dataclass(frozen=True, slots=True)
+class Rates:
+    """What one core of a CPU, or a whole GPU, reaches; from a table, never measured in the process.
+
+    So the same program is planned the same way each time.
+
+    Units: `copy` and `cache` in bytes a second, read plus written, in memory and within L2; `flops`
+    in float32 operations a second of a product, where a multiply-add is two; `half_flops` the same
+    of matrix instructions on halves, `computed_half_flops` when a factor is not copied as it lies,
+    but computed on the way; `functions` in float32 exponentials a second.
+    """
+
+    copy: float
+    cache: float
+    flops: float
+    functions: float
+    launch_seconds: float
+    half_flops: float = 0.0
+    computed_half_flops: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One kind of machine to generate code for.
 
-    Units: `copy_rate` in bytes a second (read plus written), `flop_rate` in fp32 operations a
-    second of one core, or of a whole GPU; `half_rate` the same for matrix instructions on halves;
-    `shared_bytes` of one block. The rates come from a table, never from a measurement in this
-    process, so the same program is planned the same way each time.
-    A GPU's `name` is the architecture that its code is compiled for.
+    Units: `shared_bytes` of one block. `tile` is the side of the tile of a product that a GPU's
+    block computes. A GPU's `name` is the architecture that its code is compiled for.
     """
 
     name: str
@@ -25,12 +43,9 @@ class Target:
     features: frozenset[str]
     registers: int
     l2_bytes: int
-    copy_rate: float
-    flop_rate: float
+    rates: Rates
     max_kernel_ops: int = 512
-    launch_seconds: float = 1e-6
-    contraction_columns: int = 512  # n computed per pass over the other factor of a product
-    half_rate: float = 0.0
+    tile: int = 128
     shared_bytes: int = 0
     multiprocessors: int = 1
 
@@ -59,9 +74,16 @@ class Target:
         return replace(self, vector_bytes=narrow, l2_bytes=16 << 10, max_kernel_ops=16)
 
 
-# One core, from cache-exceeding elementwise kernels and register-tiled products on AMD Zen 4 and 5.
-COPY_RATES = {64: 50e9, 32: 40e9, 16: 25e9}
-FLOP_RATES = {64: 200e9, 32: 100e9, 16: 40e9}
+# One core by its vector width. 64: AMD Zen 5; copies of 16 MB, sums within L2, a packed product of
+# 512 and the exponential of codegen/functions.py on 16 MB. 32 and 16: the same kinds of kernels on
+# Zen 4, the exponential by the number of its lanes. A launch: 30 ns to call, the rest to find and
+# hand over its buffers.
+CPU_RATES = {
+    64: Rates(copy=50e9, cache=100e9, flops=200e9, functions=4e9, launch_seconds=1e-6),
+    32: Rates(copy=40e9, cache=80e9, flops=100e9, functions=2e9, launch_seconds=1e-6),
+    16: Rates(copy=25e9, cache=50e9, flops=40e9, functions=1e9, launch_seconds=1e-6),
+}
+NUMPY_RATES = Rates(copy=5e9, cache=5e9, flops=5e9, functions=1e9, launch_seconds=1e-6)
 
 DEFAULT_L2_BYTES = 1 << 20
 
@@ -80,8 +102,7 @@ def cpu_target(
         features=features,
         registers=registers,
         l2_bytes=l2_bytes,
-        copy_rate=COPY_RATES[vector_bytes],
-        flop_rate=FLOP_RATES[vector_bytes],
+        rates=CPU_RATES[vector_bytes],
     )
 
 
@@ -89,22 +110,19 @@ CPU_AVX512 = cpu_target(64, frozenset({"avx512", "avx2", "f16c", "fma"}), regist
 CPU_AVX2 = cpu_target(32, frozenset({"avx2", "f16c", "fma"}), registers=16)
 CPU_SSE = cpu_target(16, frozenset(), registers=16)
 
-PYTHON = replace(CPU_SSE, name="PYTHON", kind="python", copy_rate=5e9, flop_rate=5e9)
+PYTHON = replace(CPU_SSE, name="PYTHON", kind="python", rates=NUMPY_RATES)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuRates:
-    """What a GPU reaches. Units: bytes a second, and operations a second in fp32 and halves."""
-
-    copy_rate: float
-    flop_rate: float
-    half_rate: float
-
-
-# H200: measured (copy, register-tiled product, vendor library's product of bf16 on a cool card).
+# H200: measured, but for the rate of L2, which is a guess: a copy, a register-tiled product, 8.5
+# instructions an exponential, a launch of its own, a vendor library's product of bf16 (cool card);
+# with a computed factor, a product through registers.
 # A100: nine tenths of the published bandwidth, eight tenths of the published operations.
-H200_RATES = GpuRates(4.3e12, 60e12, 790e12)
-A100_RATES = GpuRates(1.4e12, 15.6e12, 250e12)
+H200_RATES = Rates(
+    4.3e12, 5.5e12, 60e12, 3.9e12, 2e-6, half_flops=790e12, computed_half_flops=380e12
+)
+A100_RATES = Rates(
+    1.4e12, 2.5e12, 15.6e12, 1.1e12, 2e-6, half_flops=250e12, computed_half_flops=250e12
+)
 GPU_RATES = {"NVIDIA H200": H200_RATES}
 
 PORTABLE_GPU = frozenset({"mma", "cp.async"})
@@ -134,10 +152,7 @@ def cuda_target(
         features=HOPPER if is_hopper else PORTABLE_GPU,
         registers=255,
         l2_bytes=l2_bytes,
-        copy_rate=rates.copy_rate,
-        flop_rate=rates.flop_rate,
-        half_rate=rates.half_rate,
-        launch_seconds=2e-6,
+        rates=rates,
         shared_bytes=shared_bytes,
         multiprocessors=multiprocessors,
     )

@@ -30,11 +30,12 @@ class Stage:
 
 
 class Watch:
-    """What one watcher was told: stages in the order of their ends, and how often what happened."""
+    """What one watcher was told: stages in the order of their ends, counts, and records of others."""
 
     def __init__(self) -> None:
         self.stages: list[Stage] = []
         self.counts: Counter[str] = Counter()
+        self.notes: list[object] = []
 
 
 WATCHES: list[Watch] = []
@@ -83,6 +84,12 @@ def count(name: str) -> None:
     """Tell every watcher that something happened once more."""
     for each in WATCHES:
         each.counts[name] += 1
+
+
+def note(record: object) -> None:
+    """Give every watcher a record of what happened."""
+    for each in WATCHES:
+        each.notes.append(record)
 
 
 def own_seconds(stages: Sequence[Stage]) -> dict[str, float]:

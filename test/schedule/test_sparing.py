@@ -57,7 +57,7 @@ def test_bits_do_not_depend_on_it(monkeypatch):
     spared = [each.numpy() for each in perceptron()]
     calls = []
 
-    def keep_all(outputs, order, roots):
+    def keep_all(outputs, order, chooser):
         calls.append(outputs)
         return outputs
 

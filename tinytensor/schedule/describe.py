@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tinytensor.dtype import DType
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
 
+_TIMES = (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3))
+_SIZES = (("B", 1.0), ("kB", 1e3), ("MB", 1e6))
+_COUNTS = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9))
 _SHORT = {"float": "f", "int": "i", "uint": "u"}
 
 
@@ -26,5 +31,44 @@ def describe(node: UOp) -> str:
     name = node.op.name.lower()
     if node.op is Op.REDUCE:
         name = f"reduce[{node.attrs.combine.value}]"
+    return f"{name} {short_type(node)}"
+
+
+def short_type(node: UOp) -> str:
+    """Return a node's dtype and shape, as in `f16[1024,1024]`."""
     shape = ",".join(str(extent) for extent in node.shape)
-    return f"{name} {short_dtype(node.dtype)}[{shape}]"
+    return f"{short_dtype(node.dtype)}[{shape}]"
+
+
+def short_time(seconds: float) -> str:
+    """Return a time in words, with three digits.
+
+    >>> short_time(1.2345e-6)
+    '1.23 us'
+    """
+    return _in_units(seconds, _TIMES, "s")
+
+
+def short_size(nbytes: float) -> str:
+    """Return a number of bytes in words, with three digits.
+
+    >>> short_size(4_718_592)
+    '4.72 MB'
+    """
+    return _in_units(nbytes, _SIZES, "GB")
+
+
+def short_count(count: float) -> str:
+    """Return a number with three digits, and what stands before its unit.
+
+    >>> short_count(12_582_912) + "flop"
+    '12.6 Mflop'
+    """
+    return _in_units(count, _COUNTS, "T")
+
+
+def _in_units(value: float, units: Sequence[tuple[str, float]], largest: str) -> str:
+    for unit, scale in units:
+        if value < 999.5 * scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value / units[-1][1] / 1e3:.3g} {largest}"

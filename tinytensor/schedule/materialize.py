@@ -1,5 +1,9 @@
 """Chooses which values of a TENSOR graph are stored, and gives each choice with its numbers.
 
+What may be recomputed is decided first: a fold never is, because its sum is rounded in an order,
+nor what was asked for, nor what a kernel has no room for. Of the rest, the faster way is taken, by
+the rates of the target (`cost.py`): that of a value saved for a gradient as well.
+
 Takes:  the nodes of a graph, operands before users, and which of them must be stored.
 Gives:  regions, one a kernel; every value a kernel reads is a leaf or another kernel's output.
 Placed: first; lowering views needs to know where reading ends.
@@ -8,24 +12,30 @@ Placed: first; lowering views needs to know where reading ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.kernel import Contraction, Decision
-from tinytensor.ops.op import ELEMENTWISE, VIEWS, Mark, Op
+from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
 from tinytensor.ops.uop import UOp
 from tinytensor.schedule.contraction import path_to_product
+from tinytensor.schedule.cost import (
+    Choice,
+    Load,
+    evaluation_seconds,
+    evaluations_of_factors,
+    moving_seconds,
+    product_seconds,
+)
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.lower_views import ranges_over
+from tinytensor.schedule.order import nbytes_of
 from tinytensor.schedule.region import LEAVES, MOST_READS, Region, RegionBuilder, source_of
-from tinytensor.schedule.uses import Evaluations, Use, Uses
+from tinytensor.schedule.uses import Evaluations, Reading, Use, Uses
 from tinytensor.target import Target
 from tinytensor.timing import timed
-
-TRANSCENDENTAL_FLOPS = 20  # exp, log, tanh, erf, sin: 12 to 25 vector operations each
-DIVISION_FLOPS = 8
-RANDOM_FLOPS = 100  # ten rounds of two products, and what they mix
 
 
 @timed("schedule: materialize")
@@ -35,20 +45,22 @@ def materialize(
     contractions: Mapping[UOp, Contraction],
     fuse: int,
     target: Target,
-) -> dict[Region, tuple[UOp, ...]]:
-    """Choose the stored values of a graph: each region with its outputs."""
+) -> tuple[dict[Region, tuple[UOp, ...]], Chooser]:
+    """Choose the stored values of a graph: each region with its outputs, and why."""
     builder = RegionBuilder(target.max_kernel_ops, fuse)
     for node in order:
         builder.visit(node)
     outputs = {region: _outputs_of(region, roots) for region in builder.regions}
-    chooser = _Chooser(builder, contractions, set(roots), fuse, target)
+    chooser = Chooser(builder, contractions, set(roots), fuse, target)
+    for nodes in outputs.values():
+        for node in nodes:
+            chooser.add_output(node, builder.region_of[node].anchor)
     for node in reversed(order):
         chooser.visit(node)
-    for node, decision in reversed(chooser.stored.items()):
+    for node in reversed(chooser.stored):
         region = Region(node, {node: ranges_over(node.shape, 0)}, builder.earliest(node))
-        region.decisions.append(decision)
         outputs[region] = (node,)
-    return outputs
+    return outputs, chooser
 
 
 def _outputs_of(region: Region, roots: Sequence[UOp]) -> tuple[UOp, ...]:
@@ -58,7 +70,16 @@ def _outputs_of(region: Region, roots: Sequence[UOp]) -> tuple[UOp, ...]:
     return tuple(in_order)
 
 
-class _Chooser:
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A value with all that is computed on its way: seconds of one evaluation, ops, and reads."""
+
+    seconds: float
+    ops: int
+    sources: frozenset[UOp]
+
+
+class Chooser:
     """Walks from users to operands and decides, for each free value, to store or to recompute."""
 
     def __init__(
@@ -75,8 +96,14 @@ class _Chooser:
         self.roots = roots
         self.fuse = fuse
         self.target = target
-        self.stored: dict[UOp, Decision] = {}
         self.uses = Uses()
+        self.stored: dict[UOp, Decision] = {}
+        self.recomputed: dict[UOp, list[Decision]] = defaultdict(list)
+        self._loads: dict[UOp, Load] = defaultdict(Load)
+        self._ops: dict[UOp, int] = defaultdict(int)
+        self._read: set[tuple[UOp, UOp]] = set()
+        self._bare: dict[int, float] = {}  # by place, of factors that are not computed
+        self._part_of: dict[UOp, Evaluations] = {}
 
     def visit(self, node: UOp) -> None:
         """Decide about one node, whose users are all decided, and tell its operands."""
@@ -94,7 +121,51 @@ class _Chooser:
             self._tell(node, use.evaluations)
             return
         self.stored[node] = decision
+        self.add_output(node, node)
+        for kernel in self.uses.by_kernel(use):
+            self._add_read(kernel, node)
         self._tell_stored(node, node)
+
+    def readings_outside(self, region: Region, node: UOp) -> dict[UOp, Reading]:
+        """Return how other kernels read a region's member, itself or through its views."""
+        shown = [each for each in region.position if source_of(region, each) is node]
+        found: dict[UOp, Reading] = {}
+        for view in shown:
+            for kernel, reading in self.uses.by_kernel(self.uses.of(view)).items():
+                if kernel not in region.position:
+                    found.setdefault(kernel, Reading()).add(reading)
+        return found
+
+    def has_room(self, kernel: UOp, ops: int) -> bool:
+        """Whether a kernel may compute that many ops more."""
+        return self._ops[kernel] + ops <= self.target.max_kernel_ops
+
+    def seconds_longer(
+        self, kernel: UOp, count: int, found: Expression, spared: UOp | None = None
+    ) -> float:
+        """Return what a kernel takes longer that computes a value, and has read one less for it."""
+        fresh = sum(
+            self._moving(each) for each in found.sources if (kernel, each) not in self._read
+        )
+        load = self._loads[kernel]
+        saved = 0.0 if spared is None else self._moving(spared)
+        again = Load(count * found.seconds, fresh - saved)
+        return (load + again).seconds - load.seconds
+
+    def add_output(self, node: UOp, anchor: UOp) -> None:
+        """Note that a kernel stores a value."""
+        self._loads[anchor] += Load(memory=self._moving(node))
+
+    def _add_read(self, anchor: UOp, node: UOp) -> None:
+        home = self.region_of.get(node)
+        is_own = home is not None and home.anchor is anchor
+        if not is_own and (anchor, node) not in self._read:
+            self._read.add((anchor, node))
+            self._loads[anchor] += Load(memory=self._moving(node))
+            self._ops[anchor] += self.target.max_kernel_ops // MOST_READS
+
+    def _moving(self, node: UOp) -> float:
+        return moving_seconds(nbytes_of(node), nbytes_of(node), self.target)
 
     def _tell_stored(self, node: UOp, anchor: UOp) -> None:
         self._tell(node, {self.uses.kernel_place(anchor): math.prod(node.shape)})
@@ -103,25 +174,41 @@ class _Chooser:
         if node in self.contractions:
             self._tell_factors(node, next(iter(evaluations)))
             return
-        if node.op in ELEMENTWISE:
-            behind = dict(evaluations)
-        else:
+        behind = evaluations
+        if node.op not in ELEMENTWISE:
             count = math.prod(node.operands[0].shape) if node.op is Op.REDUCE else None
             behind = {
                 self.uses.through(place, node): count or each for place, each in evaluations.items()
             }
+        seconds = evaluation_seconds(node, self.target)
+        for place, count in behind.items():
+            self._loads[self.uses.kernel(place)] += Load(arithmetic=count * seconds)
+            self._ops[self.uses.kernel(place)] += node.op not in VIEWS
         for each in node.operands:
-            self.uses.tell(each, behind)
+            self._tell_operand(each, behind)
+            if node.op in ELEMENTWISE:
+                self._part_of[each] = behind
+
+    def _tell_operand(self, node: UOp, evaluations: Evaluations) -> None:
+        self.uses.tell(node, evaluations)
+        source = _below_views(node)
+        if source.op is Op.BUFFER or source in self.region_of:
+            for place in evaluations:
+                self._add_read(self.uses.kernel(place), source)
 
     def _tell_factors(self, node: UOp, place: int) -> None:
-        """Count that a factor is read once a block of the other range, not once a product."""
+        """Count that a factor is computed once for each tile of the other range, not a product."""
         batch, m, n, k = self.contractions[node].extents
-        reloads = max(1, n // self.target.contraction_columns)
+        times_a, times_b = evaluations_of_factors(m, n, k, self.target)
         a, b = path_to_product(node)[-1].operands
-        per_factor = ((a, batch * m * k * reloads), (b, batch * n * k))
-        for factor, evaluations in per_factor:
+        products, dtype = batch * m * n * k, _below_casts(a).dtype
+        seconds = products * product_seconds(dtype, self.target)
+        slower = products * product_seconds(dtype, self.target, is_computed=True) - seconds
+        self._loads[self.uses.kernel(place)] += Load(arithmetic=seconds)
+        for factor, count in ((a, batch * m * k * times_a), (b, batch * n * k * times_b)):
             behind = self.uses.through(self.uses.through(place, node), factor)
-            self.uses.tell(_below_views(factor), {behind: evaluations})
+            self._tell_operand(_below_casts(factor), {behind: count})
+            self._bare[behind] = slower
 
     def _decide(self, node: UOp, use: Use) -> Decision | None:
         if node in self.roots:
@@ -134,41 +221,69 @@ class _Chooser:
             return self._weigh(node, use)
         if node.op not in ELEMENTWISE:
             return None
-        if self.fuse == 0 and not self._is_product(node):
+        if self.fuse == 0 and not self._is_product(node, use):
             return Decision("store", describe(node), "TT_FUSE=0: one kernel per op.")
         if self.fuse == 0:
             return None
         return self._weigh(node, use)
 
-    def _is_product(self, node: UOp) -> bool:
+    def _is_product(self, node: UOp, use: Use) -> bool:
         """Whether a node is a product that is only summed: a sum of products is one op."""
-        readers = self.uses.kernels(self.uses.of(node))
-        return node.op is Op.MUL and all(_is_sum(each) for each in readers)
+        return node.op is Op.MUL and all(_is_sum(each) for each in self.uses.by_kernel(use))
 
     def _weigh(self, node: UOp, use: Use) -> Decision | None:
-        elements = math.prod(node.shape)
-        readers = self.uses.kernels(use)
-        if use.is_scattered:
-            reason = f"it is read at {len(use.evaluations)} places."
+        readings = self.uses.by_kernel(use)
+        if use.total <= math.prod(node.shape) and len(readings) <= 1:
+            return None
+        found = self._expression(node)
+        limit = self.target.max_kernel_ops
+        ops = found.ops + len(found.sources) * (limit // MOST_READS)
+        places = max(each.places for each in readings.values())
+        if ops * places > limit:
+            reason = f"a kernel of {limit} ops has no room for its {ops} ops at {places} places."
             return Decision("store", describe(node), reason)
-        if use.total <= elements and len(readers) <= 1:
-            return None
-        target = self.target
-        cost = self._cost(node)
-        moved = node.dtype.itemsize * (elements + use.total)
-        recompute = cost.seconds(use.total, target)
-        store = cost.seconds(elements, target) + moved / target.copy_rate + target.launch_seconds
-        if store >= recompute:
-            return None
-        kernels = f"{len(readers)} kernel{'s' * (len(readers) != 1)}"
-        reason = (
-            f"{use.total / max(1, elements):.0f} uses of each element in {kernels}; "
-            f"to store {store * 1e6:.1f} us, to recompute {recompute * 1e6:.1f} us."
-        )
-        return Decision("store", describe(node), reason)
+        choice = self._choice(node, found, use)
+        reason = f"{describe_uses(use.total, node, len(readings))}; {choice}"
+        if choice.is_stored:
+            return Decision("store", describe(node), reason)
+        for place in use.evaluations:
+            self._bare.pop(place, None)
+        if self._part_of.get(node) != use.evaluations:
+            for kernel in readings:
+                self.recomputed[kernel].append(Decision("recompute", describe(node), reason))
+        return None
 
-    def _cost(self, root: UOp) -> Cost:
-        """Return the cost of one evaluation, with every free operand computed on the way."""
+    def _choice(self, node: UOp, found: Expression, use: Use) -> Choice:
+        """Compare what each kernel that reads a value would take longer either way."""
+        own = self._moving(node)
+        reading = 0.0
+        recomputing = sum(self._bare.get(place, 0.0) for place in use.evaluations)
+        readings = self.uses.by_kernel(use)
+        for kernel, each in readings.items():
+            load = self._loads[kernel]
+            recomputing += self.seconds_longer(kernel, each.evaluations, found)
+            reading += (load + Load(memory=own)).seconds - load.seconds
+        arithmetic = math.prod(node.shape) * found.seconds
+        making = Load(arithmetic, own + sum(map(self._moving, found.sources)))
+        launch = self.target.rates.launch_seconds
+        return Choice(
+            making=making.seconds + launch,
+            launch=launch,
+            reading=reading,
+            recomputing=recomputing,
+            kernels=len(readings),
+            nbytes=nbytes_of(node),
+        )
+
+    def price(self, nodes: Collection[UOp]) -> Expression:
+        """Return one evaluation of some nodes, that read all others."""
+        read = {_below_views(each) for node in nodes for each in node.operands if each not in nodes}
+        seconds = sum(evaluation_seconds(node, self.target) for node in nodes)
+        sources = frozenset([each for each in read if each.op not in (Op.CONST, Op.IOTA)])
+        return Expression(seconds, sum(node.op not in VIEWS for node in nodes), sources)
+
+    def _expression(self, root: UOp) -> Expression:
+        """Return one evaluation of a value, with every free operand computed on the way."""
         computed: dict[UOp, None] = {}
         stack = [root]
         while stack:
@@ -176,42 +291,41 @@ class _Chooser:
             if node not in computed:
                 computed[node] = None
                 stack.extend(each for each in node.operands if self._is_computed(each))
-        read = {each for node in computed for each in node.operands if each not in computed}
-        loads = [each.dtype.itemsize for each in read if each.op not in (Op.CONST, Op.IOTA)]
-        return Cost(sum(_own_flops(node) for node in computed), sum(loads))
+        return self.price(computed)
 
     def _is_computed(self, node: UOp) -> bool:
         return node.op not in LEAVES and node not in self.region_of and node not in self.too_big
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What one evaluation of a value takes."""
-
-    flops: int
-    bytes_read: int
-
-    def seconds(self, evaluations: int, target: Target) -> float:
-        """Return the time of that many evaluations on a target."""
-        return evaluations * (self.flops / target.flop_rate + self.bytes_read / target.copy_rate)
+def describe_uses(total: int, node: UOp, kernels: int) -> str:
+    """Return `read 2 times by 1 kernel`, of each element."""
+    times = total / max(1, math.prod(node.shape))
+    count = f"{times:.0f}" if times >= 100 else f"{times:.3g}"
+    often = "once" if count == "1" else f"{count} times"
+    return f"read {often} by {count_kernels(kernels)}"
 
 
-def _own_flops(node: UOp) -> int:
-    if node.op in VIEWS:
-        return 0
-    if node.op in (Op.DIV, Op.SQRT, Op.FLOORDIV, Op.MOD):
-        return DIVISION_FLOPS
-    if node.op is Op.PHILOX:
-        return RANDOM_FLOPS
-    return TRANSCENDENTAL_FLOPS if node.op.mark is Mark.TRANSCENDENTAL else 1
+def count_kernels(count: int) -> str:
+    """Return `1 kernel`, `2 kernels`."""
+    return f"{count} kernel{'s' * (count != 1)}"
 
 
 def _is_sum(node: UOp) -> bool:
     return node.op is Op.REDUCE and node.attrs.combine is Combine.ADD
 
 
-def _below_views(factor: UOp) -> UOp:
-    """Return the first computed or stored node below a factor."""
-    while factor.op in VIEWS or factor.op is Op.CAST:
+def _below_views(node: UOp) -> UOp:
+    while node.op in VIEWS:
+        node = node.operands[0]
+    return node
+
+
+def _below_casts(factor: UOp) -> UOp:
+    """Return the first computed or stored node below a factor, which a product widens itself."""
+    while factor.op in VIEWS or (factor.op is Op.CAST and _widens(factor)):
         factor = factor.operands[0]
     return factor
+
+
+def _widens(cast: UOp) -> bool:
+    return cast.operands[0].dtype.itemsize < cast.dtype.itemsize

@@ -172,7 +172,7 @@ class RegionBuilder:
         region.computed.extend(outside)
         self.region_of[node] = region
         if node.op in ELEMENTWISE:
-            reason = "one consumer of each element, in the same space; nothing is stored between."
+            reason = "each element has one reader, in the same space."
             region.decisions.append(Decision("fuse", describe(node), reason))
 
     def _leave_free(self, node: UOp) -> None:

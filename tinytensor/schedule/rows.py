@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from tinytensor.ops.kernel import Contraction, Decision
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.uop import UOp, make_range, walk
-from tinytensor.schedule.describe import describe
+from tinytensor.schedule.describe import describe, short_size
 from tinytensor.schedule.kernels import Numbering, computed_within, lower_members
 from tinytensor.schedule.lower_views import (
     Index,
@@ -141,7 +141,9 @@ def _region_of(group: Group, dropped: Sequence[UOp], at: Mapping[UOp, int]) -> R
     region = Region(anchor, position, max(each.rank for each in regions))
     read = [node for part in group.parts for node in part.reads]
     spared = sum(map(_bytes, read)) - sum(map(_bytes, {*read})) + 2 * sum(map(_bytes, dropped))
-    reason = f"{len(regions)} kernels over the same rows are one; it moves {spared} bytes less."
+    reason = (
+        f"{len(regions)} kernels over the same rows are one; {short_size(spared)} less to move."
+    )
     region.decisions.append(Decision("fuse", describe(anchor), reason))
     region.decisions.extend(decision for each in regions for decision in each.decisions)
     return region

@@ -18,6 +18,7 @@ from tinytensor.schedule.landmarks import find_landmarks, nodes_down_to_product
 from tinytensor.schedule.lower_views import Lowering, Point, ranges_over
 from tinytensor.schedule.materialize import materialize
 from tinytensor.schedule.order import order_kernels
+from tinytensor.schedule.reasons import add_reasons
 from tinytensor.schedule.rows import join_rows
 from tinytensor.schedule.sparing import spare_outputs
 from tinytensor.target import Target
@@ -49,10 +50,11 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
         verify_tensor(roots)
     sums = classify_sums(order, options.verify)
     contractions = {node: each for node, each in sums.items() if isinstance(each, Contraction)}
-    regions = materialize(order, roots, contractions, options.fuse, target)
-    regions = spare_outputs(regions, order, set(roots))
+    regions, chooser = materialize(order, roots, contractions, options.fuse, target)
+    regions = spare_outputs(regions, order, chooser)
     if options.fuse >= ROW_KERNELS:
         regions = join_rows(regions, order, contractions, frozenset(roots), target)
+    add_reasons(regions, chooser)
     written = [node for outputs in regions.values() for node in outputs]
     stored = frozenset((*written, *(node for node in order if node.op is Op.BUFFER)))
     calls = [

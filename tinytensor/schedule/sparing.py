@@ -7,55 +7,76 @@ Placed: after `materialize`, before lowering, where a reader goes on to what is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from tinytensor.ops.kernel import Decision
-from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
+from tinytensor.ops.op import VIEWS
 from tinytensor.ops.uop import UOp
-from tinytensor.schedule.describe import describe
+from tinytensor.schedule.cost import holding_seconds
+from tinytensor.schedule.describe import describe, short_size, short_time
+from tinytensor.schedule.materialize import Chooser, count_kernels
 from tinytensor.schedule.order import nbytes_of
 from tinytensor.schedule.region import LEAVES, Region, source_of
 from tinytensor.timing import timed
-
-MOST_COMPUTED = 32  # ops that one reader computes a second time
 
 Outputs = dict[Region, tuple[UOp, ...]]
 
 
 @timed("schedule: spare")
-def spare_outputs(outputs: Outputs, order: Sequence[UOp], roots: AbstractSet[UOp]) -> Outputs:
+def spare_outputs(outputs: Outputs, order: Sequence[UOp], chooser: Chooser) -> Outputs:
     """Return fewer outputs where an epilogue stores more bytes than what they all come from.
 
     A gelu and its gradient share four values of each element of a product; two are enough. Others
-    are computed again where a reader needs each element once, and reads nothing else for it.
+    are computed again where their readers have room for it, and the time it takes is worth the
+    memory: what is held for a gradient is the same choice.
     """
     users: dict[UOp, list[UOp]] = {}
     for node in order:
         for each in node.operands:
             users.setdefault(each, []).append(node)
-    members = {node for region in outputs for node in region.position}
     written = {node for nodes in outputs.values() for node in nodes}
     spared = dict(outputs)
     for region, nodes in outputs.items():
         base = _common_source(region, users)
-        free = [node for node in nodes if node is not base and node not in roots]
-        fit = [
-            node
-            for node in free
-            if _is_read_once(region, node, users, members)
-            and _is_cheap(region, node, base, written)
-        ]
+        free = [node for node in nodes if node is not base and node not in chooser.roots]
+        fit: dict[UOp, Decision] = {}
+        for node in free:
+            again = _computed_again(region, node, base, written)
+            decision = again and _weigh(region, node, base, chooser, again)
+            if decision:
+                fit[node] = decision
         kept = [node for node in nodes if node not in fit]
         stored = [node for node in region.position if node in {*kept, base}]
         if sum(map(nbytes_of, stored)) < sum(map(nbytes_of, nodes)):
             spared[region] = tuple(stored)
-            region.decisions += [_decision(node, base) for node in fit]
+            region.decisions.extend(fit.values())
+            if base not in nodes:
+                reason = "the values not stored here are computed from it."
+                chooser.stored[base] = Decision("store", describe(base), reason)
     return spared
 
 
-def _decision(node: UOp, base: UOp) -> Decision:
-    reason = f"its readers compute it again from {describe(base)}, which is smaller than all."
+def _weigh(
+    region: Region, node: UOp, base: UOp, chooser: Chooser, again: Collection[UOp]
+) -> Decision | None:
+    """Say what it takes to compute a value again; None where that is too long, or has no room."""
+    found = chooser.price(again)
+    readings = chooser.readings_outside(region, node)
+    if not all(chooser.has_room(each, found.ops * use.places) for each, use in readings.items()):
+        return None
+    longer = sum(
+        chooser.seconds_longer(kernel, use.evaluations, found, node)
+        for kernel, use in readings.items()
+    )
+    most = holding_seconds(nbytes_of(node), chooser.target)
+    if longer > most:
+        return None
+    reason = (
+        f"computed again from {describe(base)}, {short_size(nbytes_of(node))} less to hold, for "
+        f"{short_time(max(longer, 0.0))} in {count_kernels(len(readings))}; "
+        f"stored above {short_time(most)}."
+    )
     return Decision("spare", describe(node), reason)
 
 
@@ -69,31 +90,23 @@ def _common_source(region: Region, users: Mapping[UOp, list[UOp]]) -> UOp:
         chain += found
 
 
-def _is_read_once(
-    region: Region, node: UOp, users: Mapping[UOp, list[UOp]], members: AbstractSet[UOp]
-) -> bool:
-    """Whether all who read a value outside of its region need each element once."""
-    shown = [each for each in region.position if source_of(region, each) is node]
-    readers = [each for view in shown for each in users.get(view, ())]
-    outside = [each for each in readers if each not in region.position]
-    once = ELEMENTWISE | {Op.REDUCE}
-    return all(each in members and each.op in once for each in outside)
-
-
-def _is_cheap(region: Region, node: UOp, base: UOp, written: AbstractSet[UOp]) -> bool:
-    """Whether it takes few ops and nothing but the base and what is stored to compute a value."""
-    seen = {node}
+def _computed_again(
+    region: Region, node: UOp, base: UOp, written: AbstractSet[UOp]
+) -> dict[UOp, None]:
+    """Return the ops from the base and what is stored to a value; none if others are read."""
+    seen: dict[UOp, None] = {node: None}
     stack = [node]
     while stack:
         for each in stack.pop().operands:
             is_given = source_of(region, each) is base or each.op in LEAVES
             if is_given or each in seen:
                 continue
-            if each not in region.position and not _shows_stored(each, written):
-                return False
-            seen.add(each)
-            stack += [each] * (each in region.position)
-    return len(seen) <= MOST_COMPUTED
+            if each in region.position:
+                seen[each] = None
+                stack.append(each)
+            elif not _shows_stored(each, written):
+                return {}
+    return seen
 
 
 def _shows_stored(node: UOp, written: AbstractSet[UOp]) -> bool:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from tinytensor.ops.uop import UOp
 
-MOST_PLACES = 64
-
 Evaluations = Mapping[int, int]  # by place
 
 
@@ -27,10 +25,18 @@ class Use:
         """All evaluations, in elements."""
         return sum(self.evaluations.values())
 
-    @property
-    def is_scattered(self) -> bool:
-        """Whether the places are too many to tell apart, as views on views of sums make them."""
-        return len(self.evaluations) > MOST_PLACES
+
+@dataclass(slots=True)
+class Reading:
+    """What one kernel would compute of a value: all evaluations, and at how many places."""
+
+    evaluations: int = 0
+    places: int = 0
+
+    def add(self, other: Reading) -> None:
+        """Take in another way to the same value."""
+        self.evaluations += other.evaluations
+        self.places += other.places
 
 
 class Uses:
@@ -48,9 +54,17 @@ class Uses:
         """Return the uses of a node told so far."""
         return self._uses.get(node) or Use()
 
-    def kernels(self, use: Use) -> set[UOp]:
-        """Return the anchors of the kernels that would compute a value."""
-        return {self._kernels[place] for place in use.evaluations}
+    def kernel(self, place: int) -> UOp:
+        """Return the anchor of the kernel that a place is in."""
+        return self._kernels[place]
+
+    def by_kernel(self, use: Use) -> dict[UOp, Reading]:
+        """Return what each kernel would compute of a value, by anchor, in order of places."""
+        found: dict[UOp, Reading] = {}
+        for place in sorted(use.evaluations):
+            reading = Reading(use.evaluations[place], 1)
+            found.setdefault(self._kernels[place], Reading()).add(reading)
+        return found
 
     def kernel_place(self, anchor: UOp) -> int:
         """Return the place of what a kernel computes at its own position."""

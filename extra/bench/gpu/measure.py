@@ -146,7 +146,7 @@ def product_us(device: Cuda, work: Work) -> float:
     """
     target = device.target
     if work.dtype != "float32":
-        return work.flops / target.half_rate * 1e6
+        return work.flops / target.rates.half_flops * 1e6
     clock_hz = 1e3 * device.driver.device_attribute(device.gpu.handle, "CLOCK_RATE")
     return work.flops / (target.multiprocessors * LANES_A_CLOCK * clock_hz) * 1e6
 
