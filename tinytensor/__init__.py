@@ -11,6 +11,7 @@ from typing import Any
 from tinytensor import functions, nn, optim
 from tinytensor.config import config
 from tinytensor.dtype import dtypes
+from tinytensor.explain import explain
 from tinytensor.functions import tensor
 from tinytensor.profile import profile
 from tinytensor.runtime.device import Device
@@ -34,6 +35,7 @@ __all__ = [
     "config",
     "dtypes",
     "enable_grad",
+    "explain",
     "inference_mode",
     "initial_seed",
     "is_grad_enabled",

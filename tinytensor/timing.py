@@ -30,7 +30,7 @@ class Stage:
 
 
 class Watch:
-    """What one watcher was told: stages in the order of their ends, counts, and records of others."""
+    """What one watcher was told: stages in the order of their ends, counts, and records."""
 
     def __init__(self) -> None:
         self.stages: list[Stage] = []
