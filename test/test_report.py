@@ -1,5 +1,7 @@
 """What DEBUG prints: work counted from the graph, reasons said once, bytes in words."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from schedule.reading import kernels_of
@@ -11,15 +13,27 @@ from tinytensor.report import (
     Work,
     capture,
     launch_line,
+    load_of,
     print_launch,
+    reads_of,
     schedule_lines,
     wants_schedule,
     work_of,
 )
+from tinytensor.schedule.schedule import Options, schedule
+from tinytensor.target import CPU_AVX512
 
 
 def tensor(*shape, dtype=np.float32):
     return Tensor(np.ones(shape, dtype))
+
+
+# Nothing is stored for being read often, so that each program is one kernel.
+NEVER_STORED = replace(CPU_AVX512, rates=replace(CPU_AVX512.rates, launch_seconds=1.0))
+
+
+def calls_of(value):
+    return schedule([value.uop], CPU_AVX512, Options(2, verify=True, stress=False))
 
 
 def kernel_of(value):
@@ -73,36 +87,95 @@ def test_a_launch_is_printed_to_stderr(capsys):
     assert capsys.readouterr() == ("", launch_line(kernel, "CPU", 1.0) + "\n")
 
 
+def planned(kernel, plan=(), was_compiled=False, reads=""):
+    return Planned(kernel, reads, plan, was_compiled, CPU_AVX512)
+
+
 def test_a_schedule_says_each_reason_once():
     kernel = kernel_of((tensor(8, 8) @ tensor(8, 8) + 1.0) * 2.0)
     plan = [Decision("plan", "loops", "it runs any kernel.")]
 
-    lines = schedule_lines([Planned(kernel, plan, False), Planned(kernel, (), True)])
+    lines = schedule_lines(
+        [planned(kernel, plan, False, "2 x f32[8,8]"), planned(kernel, (), True)]
+    )
 
+    # 2 * 8 ** 3 + 2 * 64 operations; 1024 / 240e9 + 128 / 120e9 s; 3 * 256 bytes / 100e9 s.
+    parts = "1.15 kflop 5.33 ns, 768 B 7.68 ns, launch 1 us."
+    takes = f"  takes     1.01 us, limited by the launch: {parts}"
     told = [
         "  contract  sum of products: batch=1 m=8 n=8 k=8; a f32, b f32, summed in f32.",
-        "  fuse      add f32[8,8], mul f32[8,8]: one consumer of each element, in the same space; "
-        "nothing is stored between.",
+        "  fuse      add, mul f32[8,8]: each element has one reader, in the same space.",
+        "  store     mul f32[8,8]: its value was asked for.",
     ]
     assert lines == [
-        "kernel 1/2  contract_f32_8x8x8  3 buffers, 768 B, compiled now",
+        "kernel 1/2  contract_f32_8x8x8  compiled now",
+        "  reads     2 x f32[8,8].",
+        takes,
         *told,
         "  plan      loops: it runs any kernel.",
-        "kernel 2/2  contract_f32_8x8x8  3 buffers, 768 B, compiled before",
+        "kernel 2/2  contract_f32_8x8x8  compiled before",
+        takes,
         *told,
     ]
 
 
 @pytest.mark.parametrize(
     ("shape", "words"),
-    [((200,), "800 B"), ((2000,), "8.0 kB"), ((2000, 1000), "8.0 MB")],
+    [((200,), "800 B 8 ns"), ((2000,), "8 kB 80 ns"), ((2000, 1000), "8 MB 80 us")],
 )
 def test_bytes_are_told_in_a_unit_that_suits_them(shape, words):
     kernel = kernel_of(Tensor.zeros(*shape) + 1.0)
 
-    (line, *_) = schedule_lines([Planned(kernel, (), False)])
+    takes = schedule_lines([planned(kernel)])[1]
 
-    assert line.endswith(f"  1 buffer, {words}, compiled now")
+    assert f", {words}, launch 1 us." in takes
+
+
+@pytest.mark.parametrize(
+    ("program", "part"),
+    [
+        (lambda: tensor(1000, 1000).relu(), "memory"),
+        (lambda: tensor(1000, 1000).exp(), "arithmetic"),
+        (lambda: tensor(10) + 1.0, "the launch"),
+    ],
+)
+def test_what_takes_longest_limits_a_kernel(program, part):
+    takes = schedule_lines([planned(kernel_of(program()))])[1]
+
+    assert f", limited by {part}: " in takes
+
+
+def test_a_kernel_says_who_made_what_it_reads():
+    x = tensor(4, 3)
+
+    texts = reads_of(calls_of((x @ x.T + 1.0) @ x))
+
+    assert texts == ["f32[4,3]", "f32[4,3]; f32[4,4] of kernel 1"]
+
+
+ADDITION, EXPONENTIAL, MULTIPLICATION = 1 / 120e9, 1 / 4e9, 1 / 120e9
+PRODUCT = 2 / 240e9
+
+
+@pytest.mark.parametrize(
+    ("program", "seconds"),
+    [
+        # What varies over the inner range is computed again for each value of the outer one.
+        (lambda: tensor(6, 4) + tensor(4).exp(), 24 * (ADDITION + EXPONENTIAL)),
+        # What varies over the outer range alone is computed once for each of its values.
+        (lambda: tensor(6, 4) + tensor(6, 1).exp(), 24 * ADDITION + 6 * EXPONENTIAL),
+        # A panel has 768 KiB / 4 KiB = 192 columns: the left factor is computed twice.
+        (
+            lambda: tensor(8, 1024).exp() @ tensor(1024, 200),
+            8 * 1024 * 200 * PRODUCT + 2 * 8 * 1024 * EXPONENTIAL,
+        ),
+    ],
+    ids=["inner", "outer", "factor"],
+)
+def test_arithmetic_is_priced_as_loops_run_it(program, seconds):
+    load = load_of(kernels_of(program(), target=NEVER_STORED)[-1], CPU_AVX512)
+
+    assert load.arithmetic == pytest.approx(seconds, rel=1e-12)
 
 
 def test_a_schedule_is_wanted_by_debug_2_and_by_a_capture():

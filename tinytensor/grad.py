@@ -17,7 +17,8 @@ from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import GradientError
 from tinytensor.ops.attrs import Combine, DetachAttrs, DeviceAttrs
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, cast
+from tinytensor.ops.uop import UOp, cast, walk
+from tinytensor.report import Differentiated
 from tinytensor.tensor.formulas import (
     add,
     cos,
@@ -61,13 +62,6 @@ _SERIALS: Iterator[int] = itertools.count(1)
 
 
 # What gradients pass through, and where they end.
-@dataclass(frozen=True, slots=True)
-class Differentiated:
-    """The nodes of a forward that was differentiated, as long as somebody else keeps them."""
-
-    nodes: weakref.WeakSet[UOp]
-
-
 @dataclass(eq=False, slots=True)
 class Call:
     """A computation with a gradient of its own, from `inputs` to `results`.
@@ -245,7 +239,7 @@ def gradients(
     """
     order = _walk(roots, ends)
     if WATCHES:
-        note(Differentiated(weakref.WeakSet(order)))
+        note(Differentiated(weakref.WeakSet(walk(roots))))
     inner = [node for node in order if node not in ends]
     found = _Accumulator(inner, targets)
     for root, upstream in zip(roots, upstreams, strict=True):

@@ -107,10 +107,14 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Values to compute and the walk of everything below them, operands before users."""
+    """Values to compute and the walk of everything below them, operands before users.
+
+    `known` are the nodes in whose place the graph has the leaf that holds their value.
+    """
 
     roots: tuple[UOp, ...]
     order: list[UOp]
+    known: dict[UOp, UOp]
 
 
 Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
@@ -193,6 +197,8 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
     with _LOCK:
         unread = _unread_leaves(roots)
         graph = _resolve_copies([_contents_of(root.uop) for root in roots])
+        if report.wants_schedule():
+            report.note_forward(graph.known)
         leaves: dict[tuple[str, UOp], UOp] = {}
         for device in dict.fromkeys(root.device for root in roots):
             wanted = {
@@ -251,7 +257,7 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
         nodes = walk(roots, stop=set(known))
     copies = [each for each in nodes if each.op is Op.COPY and each not in known]
     if not copies and not known:
-        return Graph(tuple(roots), nodes)
+        return Graph(tuple(roots), nodes, known)
     for node in copies:
         source = _contents_of(substitute_all(node.operands, known)[0])
         device = _device_of(source) or node.attrs.device
@@ -260,7 +266,7 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
         moved = leaf if device == node.attrs.device else _move(leaf, node.attrs.device)
         known[node] = _with_shape(moved, node)
     replaced = tuple([_contents_of(node) for node in substitute_all(tuple(roots), known)])
-    return Graph(replaced, walk(replaced))
+    return Graph(replaced, walk(replaced), known)
 
 
 def _computed_among(nodes: Sequence[UOp]) -> dict[UOp, UOp]:

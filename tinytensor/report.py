@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tinytensor.config import config
@@ -17,14 +20,19 @@ from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.text import show
-from tinytensor.ops.uop import UOp, walk
+from tinytensor.ops.uop import UOp, substitute_all, walk
 from tinytensor.runtime.device import AnyDevice, Event
-from tinytensor.schedule.cost import Load, evaluation_seconds, moving_seconds
+from tinytensor.schedule.cost import (
+    Load,
+    evaluation_seconds,
+    evaluations_of_factors,
+    moving_seconds,
+)
 from tinytensor.schedule.describe import short_count, short_size, short_time, short_type
 from tinytensor.schedule.kernels import KernelCall
 from tinytensor.schedule.order import written_by
 from tinytensor.target import Target
-from tinytensor.timing import stage
+from tinytensor.timing import WATCHES, stage
 
 if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
@@ -74,6 +82,20 @@ class Scheduled:
     arena_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Differentiated:
+    """The nodes of a forward that was differentiated; watching must not keep them alive."""
+
+    nodes: weakref.WeakSet[UOp]
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """The same nodes, as a schedule has them."""
+
+    nodes: frozenset[UOp]
+
+
 _CAPTURES: list[list[Planned]] = []
 LAUNCHES: list[list[Launched]] = []
 
@@ -98,6 +120,14 @@ def watch_launches() -> Iterator[list[Launched]]:
         yield found
     finally:
         LAUNCHES[:] = [each for each in LAUNCHES if each is not found]
+
+
+def note_forward(known: dict[UOp, UOp]) -> None:
+    """Tell watchers what has been differentiated, with leaves in place of what is known."""
+    for each in WATCHES:
+        found = [record for record in each.notes if isinstance(record, Differentiated)]
+        nodes = [node for record in found for node in record.nodes]
+        each.notes.append(Forward(frozenset(substitute_all(tuple(nodes), known))))
 
 
 def run_launch(kernel: Kernel, device: AnyDevice, run: Callable[[], None]) -> None:
@@ -209,17 +239,42 @@ def _takes(kernel: Kernel, target: Target) -> str:
 
 
 def load_of(kernel: Kernel, target: Target) -> Load:
-    """Price what `work_of` counts, and operations on integers; but not those on indices."""
+    """Price a kernel as loops run it: a value is computed again in each loop around its own.
+
+    A factor of a product is computed once for each tile of the other. Indices are not counted.
+    """
     nodes = walk((kernel.sink,))
     varies = dependencies(nodes)
+    loops = dict.fromkeys(
+        (*kernel.ranges, *(each for node in nodes for each in folded_ranges(node)))
+    )
+    depth = {each: number for number, each in enumerate(loops)}
+    around = [1, *accumulate((each.extent for each in loops), operator.mul)]
+    times = _times_of_factors(kernel, target)
     arithmetic = 0.0
     for node in nodes:
+        own = (*varies[node], *folded_ranges(node))
+        if node in times or kernel.contraction is not None:
+            count = math.prod(each.extent for each in own) * times.get(node, 1)
+        else:
+            count = around[max((depth[each] + 1 for each in own if each in depth), default=0)]
         if node.dtype is not dtypes.index:
-            ranges = (*varies[node], *folded_ranges(node))
-            count = math.prod(each.extent for each in ranges)
             arithmetic += count * evaluation_seconds(node, target)
     sizes = [param.elements * param.dtype.itemsize for param in kernel.params]
-    return Load(arithmetic, sum(moving_seconds(size, size, target) for size in sizes))
+    return Load(arithmetic, sum(moving_seconds(size, target) for size in sizes))
+
+
+def _times_of_factors(kernel: Kernel, target: Target) -> dict[UOp, int]:
+    """Return how often a product computes each node of its factors."""
+    fact = kernel.contraction
+    if fact is None:
+        return {}
+    _, m, n, k = fact.extents
+    times: dict[UOp, int] = {}
+    pairs = zip(fact.node.operands[:2], evaluations_of_factors(m, n, k, target), strict=True)
+    for factor, count in pairs:
+        times |= {node: max(count, times.get(node, 0)) for node in walk((factor,))}
+    return times
 
 
 def merged(decisions: Sequence[Decision]) -> list[Decision]:
@@ -228,7 +283,7 @@ def merged(decisions: Sequence[Decision]) -> list[Decision]:
     for each in decisions:
         subjects.setdefault((each.kind, each.reason), []).append(each.subject)
     return [
-        Decision(kind, _joined(list(dict.fromkeys(found))), reason)
+        Decision(kind, _joined(found if kind == "store" else list(dict.fromkeys(found))), reason)
         for (kind, reason), found in subjects.items()
     ]
 

@@ -14,7 +14,7 @@ class Rates:
 
     So the same program is planned the same way each time.
 
-    Units: `copy` and `cache` in bytes a second, read plus written, in memory and within L2; `flops`
+    Units: `copy` and `cache` in bytes a second, read plus written, in memory and in cache; `flops`
     in float32 operations a second of a product, where a multiply-add is two; `half_flops` the same
     of matrix instructions on halves, `computed_half_flops` when a factor is not copied as it lies,
     but computed on the way; `functions` in float32 exponentials a second.
@@ -33,8 +33,9 @@ class Rates:
 class Target:
     """One kind of machine to generate code for.
 
-    Units: `shared_bytes` of one block. `tile` is the side of the tile of a product that a GPU's
-    block computes. A GPU's `name` is the architecture that its code is compiled for.
+    Units: `shared_bytes` of one block, `cache_bytes` of the largest cache. `tile` is the side of
+    the tile of a product that a GPU's block computes. A GPU's `name` is the architecture that its
+    code is compiled for.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Target:
     features: frozenset[str]
     registers: int
     l2_bytes: int
+    cache_bytes: int
     rates: Rates
     max_kernel_ops: int = 512
     tile: int = 128
@@ -74,18 +76,22 @@ class Target:
         return replace(self, vector_bytes=narrow, l2_bytes=16 << 10, max_kernel_ops=16)
 
 
-# One core by its vector width. 64: AMD Zen 5; copies of 16 MB, sums within L2, a packed product of
-# 512 and the exponential of codegen/functions.py on 16 MB. 32 and 16: the same kinds of kernels on
-# Zen 4, the exponential by the number of its lanes. A launch: 30 ns to call, the rest to find and
-# hand over its buffers.
-CPU_RATES = {
-    64: Rates(copy=50e9, cache=100e9, flops=200e9, functions=4e9, launch_seconds=1e-6),
+# One core: copies of 16 MB and of 4 MB, a packed product of 1024, the exponential of
+# codegen/functions.py. A launch: 30 ns to call, the rest to find and hand over its buffers.
+ZEN4 = Rates(copy=50e9, cache=80e9, flops=105e9, functions=3.7e9, launch_seconds=1e-6)
+ZEN5 = Rates(copy=50e9, cache=100e9, flops=240e9, functions=4e9, launch_seconds=1e-6)
+# By the family of /proc/cpuinfo and the bytes of a vector; others by their vectors alone. Those
+# narrower than a machine's own were measured on Zen 4, but the exponential, which goes by lanes.
+CPU_RATES = {("AuthenticAMD 25", 64): ZEN4, ("AuthenticAMD 26", 64): ZEN5}
+VECTOR_RATES = {
+    64: ZEN5,
     32: Rates(copy=40e9, cache=80e9, flops=100e9, functions=2e9, launch_seconds=1e-6),
     16: Rates(copy=25e9, cache=50e9, flops=40e9, functions=1e9, launch_seconds=1e-6),
 }
 NUMPY_RATES = Rates(copy=5e9, cache=5e9, flops=5e9, functions=1e9, launch_seconds=1e-6)
 
 DEFAULT_L2_BYTES = 1 << 20
+DEFAULT_L3_BYTES = 32 << 20
 
 
 def cpu_target(
@@ -93,8 +99,10 @@ def cpu_target(
     features: frozenset[str],
     registers: int,
     l2_bytes: int = DEFAULT_L2_BYTES,
+    l3_bytes: int = DEFAULT_L3_BYTES,
+    family: str = "",
 ) -> Target:
-    """Describe a CPU by what was probed, with the rates of its vector width."""
+    """Describe a CPU by what was probed, with the rates of its family or its vector width."""
     return Target(
         name="CPU",
         kind="c",
@@ -102,7 +110,8 @@ def cpu_target(
         features=features,
         registers=registers,
         l2_bytes=l2_bytes,
-        rates=CPU_RATES[vector_bytes],
+        cache_bytes=max(l2_bytes, l3_bytes),
+        rates=CPU_RATES.get((family, vector_bytes), VECTOR_RATES[vector_bytes]),
     )
 
 
@@ -152,6 +161,7 @@ def cuda_target(
         features=HOPPER if is_hopper else PORTABLE_GPU,
         registers=255,
         l2_bytes=l2_bytes,
+        cache_bytes=l2_bytes,
         rates=rates,
         shared_bytes=shared_bytes,
         multiprocessors=multiprocessors,

@@ -44,11 +44,14 @@ def test_kernels_are_listed_in_order_with_who_reads_whom(found):
 def test_work_and_its_price_are_counted_from_the_graph(found):
     (first, _), rates = found.kernels, Device["CPU"].target.rates
 
-    # 480 multiply-adds and 60 additions; 48 + 80 numbers are read and 60 written.
+    # 480 multiply-adds and 60 additions; 48 + 80 numbers are read and 60 written, all in cache.
     assert (first.work.flops, first.work.bytes_moved) == (2 * 480 + 60, 4 * (48 + 80 + 60))
     assert first.intensity == 1020 / 752
     assert first.launch_us == rates.launch_seconds * 1e6
-    assert first.predicted_us == first.launch_us + max(1020 / rates.flops, 752 / rates.cache) * 1e6
+    assert first.load.memory == pytest.approx(752 / rates.cache)
+    assert first.load.arithmetic >= 1020 / rates.flops
+    work_us = max(first.load.memory, first.load.arithmetic) * 1e6
+    assert first.predicted_us == pytest.approx(first.launch_us + work_us)
     assert first.limit == "launch"
 
 
@@ -241,11 +244,18 @@ def test_what_the_forward_saves_for_the_backward_is_told():
 
     found = explain(gradients, repeats=1)
 
-    # Before it is clipped, the first layer's result tells what was clipped, and the second weight's
-    # gradient is a product with it. The last layer's result is used up where it is computed.
-    assert found.memory.saved == (("add f32[9,16]", 9 * 16 * 4),)
-    assert found.memory.saved_bytes == 576
-    assert details_of(found)["saved"] == "576 B for the backward: add f32[9,16]"
+    # The clipped rows are a factor of the second weight's gradient, the places where they were
+    # clipped part the gradient that goes on; the gradient of the last rows is left with them.
+    saved = [
+        ("where f32[9,16]", 9 * 16 * 4),
+        ("le bool[9,16]", 9 * 16),
+        ("mul f32[9,5]", 9 * 5 * 4),
+    ]
+    assert sorted(found.memory.saved) == sorted(saved)
+    assert found.memory.saved_bytes == 900
+    told = details_of(found)["saved"]
+    assert told.startswith("900 B for the backward: ")
+    assert "le bool[9,16]" in told
 
 
 def test_the_memory_of_a_call_is_told():

@@ -11,16 +11,17 @@ from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import CPU_AVX512
 
 
-def kernels_of(*tensors, fuse=None):
+def kernels_of(*tensors, fuse=None, target=CPU_AVX512):
     """The kernels that would compute some tensors together, in order; nothing runs."""
     options = Options(config.fuse if fuse is None else fuse, verify=True, stress=False)
-    calls = schedule([each.uop for each in tensors], CPU_AVX512, options)
+    calls = schedule([each.uop for each in tensors], target, options)
     return [call.kernel for call in calls]
 
 
-def decisions_of(*tensors, kind=None, fuse=None):
+def decisions_of(*tensors, kind=None, fuse=None, target=CPU_AVX512):
     """The decisions of that schedule as lines, those of one kind if asked."""
-    found = [each for kernel in kernels_of(*tensors, fuse=fuse) for each in kernel.decisions]
+    kernels = kernels_of(*tensors, fuse=fuse, target=target)
+    found = [each for kernel in kernels for each in kernel.decisions]
     kept = [each for each in found if kind in (None, each.kind)]
     return [f"{each.kind} {each.subject}: {each.reason}" for each in kept]
 

@@ -148,7 +148,7 @@ def test_a_row_kernel_says_what_it_spares():
 
     assert fused == (
         f"fuse reduce[max] f32[{ROWS},1]: 3 kernels over the same rows are one; "
-        f"it moves {moved} bytes less."
+        f"{moved / 1000} kB less to move."
     )
 
 

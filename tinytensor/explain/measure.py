@@ -9,12 +9,11 @@ from typing import Any
 
 from tinytensor.explain.contract import contract_of
 from tinytensor.explain.record import ExplainedKernel, Explanation, Memory, Sources
-from tinytensor.grad import Differentiated
 from tinytensor.ops.op import Op
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp, buffer, substitute_all
 from tinytensor.profile import MICRO, Profile, profile
-from tinytensor.report import Planned, Scheduled, capture, load_of, merged, work_of
+from tinytensor.report import Forward, Planned, Scheduled, capture, load_of, merged, work_of
 from tinytensor.runtime.device import Device
 from tinytensor.schedule.describe import describe, short_type
 from tinytensor.schedule.kernels import KernelCall
@@ -159,14 +158,20 @@ def _memory_of(planned: Sequence[Planned], watched: Watch, peak: int) -> Memory:
     schedules = [each for each in watched.notes if isinstance(each, Scheduled)]
     asked = {node for each in schedules for node in each.roots}
     stored = [node for each in planned for node in written_by(_call_of(each)) if node not in asked]
-    forward = {
-        node for each in watched.notes if isinstance(each, Differentiated) for node in each.nodes
-    }
-    saved: dict[UOp, None] = {}
-    for each in planned:
-        if not forward.issuperset(written_by(_call_of(each))):
-            read = [node for node in _read_by(each) if node in forward and node in stored]
-            saved.update(dict.fromkeys(read))
+    forward = {node for each in watched.notes if isinstance(each, Forward) for node in each.nodes}
+    left = {  # by kernels of the forward
+        node
+        for each in planned
+        if not forward.isdisjoint(written_by(_call_of(each)))
+        for node in written_by(_call_of(each))
+    }.intersection(stored)
+    saved = dict.fromkeys(
+        node
+        for each in planned
+        if forward.isdisjoint(written_by(_call_of(each)))
+        for node in _read_by(each)
+        if node in left
+    )
     return Memory(
         peak=peak,
         arena=sum(each.arena_bytes for each in schedules),

@@ -83,7 +83,7 @@ class Memory:
 
     `peak` is what was allocated at most above what was before; `arena` holds values between
     kernels, which would take `stored` if each had memory of its own. `saved` are the values that
-    the forward stores for kernels of the backward.
+    kernels of the forward store and kernels of the backward read.
     """
 
     peak: int

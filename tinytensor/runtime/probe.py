@@ -20,9 +20,10 @@ UNIT_BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """A processor's model and its flags, as the system spells them."""
+    """A processor's model, its vendor with the family, and its flags, as the system spells them."""
 
     model: str
+    family: str
     flags: str
 
 
@@ -32,8 +33,9 @@ def read_processor() -> Processor:
     fields = _read_fields(CPUINFO)
     machine = os.uname().machine
     model = fields.get("model name") or fields.get("CPU part", "unknown")
+    family = f"{fields.get('vendor_id', '')} {fields.get('cpu family', '')}"
     flags = fields.get("flags") or fields.get("Features", "")
-    return Processor(f"{machine} {model}", flags)
+    return Processor(f"{machine} {model}", family, flags)
 
 
 @functools.cache
@@ -50,7 +52,9 @@ def probe_target() -> Target:
         registers = 32
         features |= {"avx512"}
     l2_bytes = read_cache_bytes(CACHES, 2) or DEFAULT_L2_BYTES
-    return cpu_target(vector_bytes, features, registers, l2_bytes)
+    l3_bytes = read_cache_bytes(CACHES, 3)
+    family = read_processor().family
+    return cpu_target(vector_bytes, features, registers, l2_bytes, l3_bytes, family)
 
 
 def read_cache_bytes(directory: str, level: int) -> int:

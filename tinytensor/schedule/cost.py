@@ -58,15 +58,21 @@ def product_seconds(dtype: DType, target: Target, is_computed: bool = False) -> 
     return 2 / (rates.computed_half_flops if is_computed else rates.half_flops)
 
 
-def moving_seconds(nbytes: float, whole: int, target: Target) -> float:
-    """Return the time to read or write bytes of a value that has `whole` bytes in all."""
+def moving_seconds(nbytes: int, target: Target) -> float:
+    """Return the time to write a value or to read it: beside others it has a quarter of a cache."""
     rates = target.rates
-    return nbytes / (rates.cache if whole <= target.l2_bytes else rates.copy)
+    return nbytes / (rates.cache if nbytes <= target.cache_bytes // 4 else rates.copy)
 
 
 def holding_seconds(nbytes: int, target: Target) -> float:
     """Return how much longer kernels may take for not holding some bytes between them."""
     return MOVED_PER_HELD * nbytes / target.rates.copy
+
+
+def strip_seconds(evaluations: int, dtype: DType, target: Target) -> float:
+    """Return what a CPU takes to lay out a computed factor in cache and read it back."""
+    is_laid_out = target.kind != "cuda"
+    return is_laid_out * evaluations * 2 * dtype.itemsize / target.rates.cache
 
 
 def evaluations_of_factors(m: int, n: int, k: int, target: Target) -> tuple[int, int]:

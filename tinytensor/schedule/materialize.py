@@ -28,6 +28,7 @@ from tinytensor.schedule.cost import (
     evaluations_of_factors,
     moving_seconds,
     product_seconds,
+    strip_seconds,
 )
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.lower_views import ranges_over
@@ -102,7 +103,6 @@ class Chooser:
         self._loads: dict[UOp, Load] = defaultdict(Load)
         self._ops: dict[UOp, int] = defaultdict(int)
         self._read: set[tuple[UOp, UOp]] = set()
-        self._bare: dict[int, float] = {}  # by place, of factors that are not computed
         self._part_of: dict[UOp, Evaluations] = {}
 
     def visit(self, node: UOp) -> None:
@@ -141,7 +141,7 @@ class Chooser:
         return self._ops[kernel] + ops <= self.target.max_kernel_ops
 
     def seconds_longer(
-        self, kernel: UOp, count: int, found: Expression, spared: UOp | None = None
+        self, kernel: UOp, use: Reading, found: Expression, spared: UOp | None = None
     ) -> float:
         """Return what a kernel takes longer that computes a value, and has read one less for it."""
         fresh = sum(
@@ -149,7 +149,7 @@ class Chooser:
         )
         load = self._loads[kernel]
         saved = 0.0 if spared is None else self._moving(spared)
-        again = Load(count * found.seconds, fresh - saved)
+        again = Load(use.evaluations * found.seconds + use.slower, fresh - saved)
         return (load + again).seconds - load.seconds
 
     def add_output(self, node: UOp, anchor: UOp) -> None:
@@ -165,7 +165,7 @@ class Chooser:
             self._ops[anchor] += self.target.max_kernel_ops // MOST_READS
 
     def _moving(self, node: UOp) -> float:
-        return moving_seconds(nbytes_of(node), nbytes_of(node), self.target)
+        return moving_seconds(nbytes_of(node), self.target)
 
     def _tell_stored(self, node: UOp, anchor: UOp) -> None:
         self._tell(node, {self.uses.kernel_place(anchor): math.prod(node.shape)})
@@ -176,9 +176,9 @@ class Chooser:
             return
         behind = evaluations
         if node.op not in ELEMENTWISE:
-            count = math.prod(node.operands[0].shape) if node.op is Op.REDUCE else None
             behind = {
-                self.uses.through(place, node): count or each for place, each in evaluations.items()
+                self.uses.through(place, node): _count_behind(node, each)
+                for place, each in evaluations.items()
             }
         seconds = evaluation_seconds(node, self.target)
         for place, count in behind.items():
@@ -205,10 +205,13 @@ class Chooser:
         seconds = products * product_seconds(dtype, self.target)
         slower = products * product_seconds(dtype, self.target, is_computed=True) - seconds
         self._loads[self.uses.kernel(place)] += Load(arithmetic=seconds)
-        for factor, count in ((a, batch * m * k * times_a), (b, batch * n * k * times_b)):
+        count_a, count_b = batch * m * k * times_a, batch * n * k * times_b
+        for factor, count in ((a, count_a), (b, count_b)):
             behind = self.uses.through(self.uses.through(place, node), factor)
             self._tell_operand(_below_casts(factor), {behind: count})
-            self._bare[behind] = slower
+            is_laid_out = factor is b  # in any case
+            strip = 0.0 if is_laid_out else strip_seconds(count, factor.dtype, self.target)
+            self.uses.slower[behind] = slower + strip
 
     def _decide(self, node: UOp, use: Use) -> Decision | None:
         if node in self.roots:
@@ -233,7 +236,8 @@ class Chooser:
 
     def _weigh(self, node: UOp, use: Use) -> Decision | None:
         readings = self.uses.by_kernel(use)
-        if use.total <= math.prod(node.shape) and len(readings) <= 1:
+        slower = sum(each.slower for each in readings.values())
+        if use.total <= math.prod(node.shape) and len(readings) <= 1 and not slower:
             return None
         found = self._expression(node)
         limit = self.target.max_kernel_ops
@@ -247,7 +251,7 @@ class Chooser:
         if choice.is_stored:
             return Decision("store", describe(node), reason)
         for place in use.evaluations:
-            self._bare.pop(place, None)
+            self.uses.slower.pop(place, None)
         if self._part_of.get(node) != use.evaluations:
             for kernel in readings:
                 self.recomputed[kernel].append(Decision("recompute", describe(node), reason))
@@ -257,11 +261,11 @@ class Chooser:
         """Compare what each kernel that reads a value would take longer either way."""
         own = self._moving(node)
         reading = 0.0
-        recomputing = sum(self._bare.get(place, 0.0) for place in use.evaluations)
+        recomputing = 0.0
         readings = self.uses.by_kernel(use)
         for kernel, each in readings.items():
             load = self._loads[kernel]
-            recomputing += self.seconds_longer(kernel, each.evaluations, found)
+            recomputing += self.seconds_longer(kernel, each, found)
             reading += (load + Load(memory=own)).seconds - load.seconds
         arithmetic = math.prod(node.shape) * found.seconds
         making = Load(arithmetic, own + sum(map(self._moving, found.sources)))
@@ -295,6 +299,16 @@ class Chooser:
 
     def _is_computed(self, node: UOp) -> bool:
         return node.op not in LEAVES and node not in self.region_of and node not in self.too_big
+
+
+def _count_behind(node: UOp, evaluations: int) -> int:
+    """Return how many elements of its operand a view or a fold needs for some of its own."""
+    inner = math.prod(node.operands[0].shape)
+    if node.op is Op.REDUCE:
+        return inner
+    if node.op is Op.PAD:  # what is outside is not computed
+        return -(-evaluations * inner // max(1, math.prod(node.shape)))
+    return evaluations
 
 
 def describe_uses(total: int, node: UOp, kernels: int) -> str:

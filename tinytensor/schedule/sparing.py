@@ -7,8 +7,9 @@ Placed: after `materialize`, before lowering, where a reader goes on to what is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from tinytensor.ops.kernel import Decision
 from tinytensor.ops.op import VIEWS
@@ -37,47 +38,101 @@ def spare_outputs(outputs: Outputs, order: Sequence[UOp], chooser: Chooser) -> O
             users.setdefault(each, []).append(node)
     written = {node for nodes in outputs.values() for node in nodes}
     spared = dict(outputs)
+    ranks = {region.anchor: region.rank for region in outputs}
     for region, nodes in outputs.items():
         base = _common_source(region, users)
         free = [node for node in nodes if node is not base and node not in chooser.roots]
-        fit: dict[UOp, Decision] = {}
-        for node in free:
-            again = _computed_again(region, node, base, written)
-            decision = again and _weigh(region, node, base, chooser, again)
-            if decision:
-                fit[node] = decision
-        kept = [node for node in nodes if node not in fit]
-        stored = [node for node in region.position if node in {*kept, base}]
-        if sum(map(nbytes_of, stored)) < sum(map(nbytes_of, nodes)):
-            spared[region] = tuple(stored)
-            region.decisions.extend(fit.values())
-            if base not in nodes:
-                reason = "the values not stored here are computed from it."
-                chooser.stored[base] = Decision("store", describe(base), reason)
+        again = [_again(region, node, base, chooser, written) for node in free]
+        fit = sorted((each for each in again if each), key=lambda each: each.longer)
+        lives = {node: _life(region, node, ranks, chooser) for node in (*nodes, base)}
+        choices = [
+            _Sparing(region, nodes, base, fit[:count], lives, chooser)
+            for count in range(len(fit) + 1)
+        ]
+        best = max(choices, key=lambda each: each.gain)
+        if best.gain > 0:
+            spared[region] = best.stored
+            best.record()
     return spared
 
 
-def _weigh(
-    region: Region, node: UOp, base: UOp, chooser: Chooser, again: Collection[UOp]
-) -> Decision | None:
-    """Say what it takes to compute a value again; None where that is too long, or has no room."""
-    found = chooser.price(again)
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """A value computed again by its readers, and what they take longer for it."""
+
+    node: UOp
+    kernels: int
+    longer: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Sparing:
+    """Some outputs of a region spared."""
+
+    region: Region
+    nodes: tuple[UOp, ...]
+    base: UOp
+    again: list[_Again]
+    lives: Mapping[UOp, int]
+    chooser: Chooser
+
+    @property
+    def stored(self) -> tuple[UOp, ...]:
+        kept = {*self.nodes, self.base} if self.again else {*self.nodes}
+        kept -= {each.node for each in self.again}
+        return tuple([node for node in self.region.position if node in kept])
+
+    @property
+    def nbytes_spared(self) -> int:
+        """The bytes less to hold, on average over the longest life: what is spared prolongs one."""
+        lives = dict(self.lives)
+        held = sum(nbytes_of(node) * lives[node] for node in self.nodes)
+        lives[self.base] = max(lives[self.base], *(lives[each.node] for each in self.again), 0)
+        left = sum(nbytes_of(node) * lives[node] for node in self.stored)
+        return (held - left) // max(lives.values())
+
+    @property
+    def worth(self) -> float:
+        return holding_seconds(self.nbytes_spared, self.chooser.target)
+
+    @property
+    def gain(self) -> float:
+        return self.worth - sum(each.longer for each in self.again)
+
+    def record(self) -> None:
+        """Say it of each value, and of the one they come from."""
+        base = describe(self.base)
+        gain = f"{short_size(self.nbytes_spared)} less to hold are worth {short_time(self.worth)}"
+        for each in [each for each in self.again if each.kernels]:
+            time = f"{short_time(max(each.longer, 0.0))} in {count_kernels(each.kernels)}"
+            reason = f"computed again from {base} for {time}; in all, {gain}."
+            self.region.decisions.append(Decision("spare", describe(each.node), reason))
+        if self.base not in self.nodes:
+            reason = "the values not stored here are computed from it."
+            self.chooser.stored[self.base] = Decision("store", base, reason)
+
+
+def _life(region: Region, node: UOp, ranks: Mapping[UOp, int], chooser: Chooser) -> int:
+    """Return for how many ranks of kernels a value is held; what is asked for, to the end."""
+    readers = chooser.readings_outside(region, node)
+    last = max((ranks[each] for each in readers), default=0)
+    return max(1, (max(ranks.values()) if node in chooser.roots else last) - region.rank)
+
+
+def _again(
+    region: Region, node: UOp, base: UOp, chooser: Chooser, written: AbstractSet[UOp]
+) -> _Again | None:
+    """Say what it takes to compute a value again; None where that has no room."""
+    ops = _computed_again(region, node, base, written)
+    found = chooser.price(ops)
     readings = chooser.readings_outside(region, node)
-    if not all(chooser.has_room(each, found.ops * use.places) for each, use in readings.items()):
+    has_room = [chooser.has_room(each, found.ops * use.places) for each, use in readings.items()]
+    if not ops or not all(has_room):
         return None
-    longer = sum(
-        chooser.seconds_longer(kernel, use.evaluations, found, node)
-        for kernel, use in readings.items()
-    )
-    most = holding_seconds(nbytes_of(node), chooser.target)
-    if longer > most:
-        return None
-    reason = (
-        f"computed again from {describe(base)}, {short_size(nbytes_of(node))} less to hold, for "
-        f"{short_time(max(longer, 0.0))} in {count_kernels(len(readings))}; "
-        f"stored above {short_time(most)}."
-    )
-    return Decision("spare", describe(node), reason)
+    longer = [
+        chooser.seconds_longer(kernel, use, found, spared=node) for kernel, use in readings.items()
+    ]
+    return _Again(node, len(readings), sum(longer))
 
 
 def _common_source(region: Region, users: Mapping[UOp, list[UOp]]) -> UOp:

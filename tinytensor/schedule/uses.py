@@ -28,21 +28,27 @@ class Use:
 
 @dataclass(slots=True)
 class Reading:
-    """What one kernel would compute of a value: all evaluations, and at how many places."""
+    """What one kernel would compute of a value: all evaluations, and at how many places.
+
+    `slower` is what a product takes longer for not finding a factor as it lies. Units: seconds.
+    """
 
     evaluations: int = 0
     places: int = 0
+    slower: float = 0.0
 
     def add(self, other: Reading) -> None:
         """Take in another way to the same value."""
         self.evaluations += other.evaluations
         self.places += other.places
+        self.slower += other.slower
 
 
 class Uses:
     """What the users of each value have told, and the numbers of places."""
 
     def __init__(self) -> None:
+        self.slower: dict[int, float] = {}  # by place, of factors that nothing is computed for yet
         self._uses: dict[UOp, Use] = {}
         self._numbers: dict[tuple[int, UOp], int] = {}
         self._kernels: list[UOp] = []
@@ -62,7 +68,7 @@ class Uses:
         """Return what each kernel would compute of a value, by anchor, in order of places."""
         found: dict[UOp, Reading] = {}
         for place in sorted(use.evaluations):
-            reading = Reading(use.evaluations[place], 1)
+            reading = Reading(use.evaluations[place], 1, self.slower.get(place, 0.0))
             found.setdefault(self._kernels[place], Reading()).add(reading)
         return found
 
