@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.kernel import Kernel
-from tinytensor.ops.program import LaunchShape, Program
+from tinytensor.ops.program import LaunchShape, Program, TensorMap
 from tinytensor.ops.text import show
 from tinytensor.runtime.cache import open_cache
 from tinytensor.target import Target
@@ -41,8 +41,7 @@ def make_program(kernel: Kernel, target: Target, is_shown: bool) -> Made:
     with stage("lower: import"):
         lower = lazy_import("tinytensor.codegen.lower", None, "realize").lower
     lowered: Lowered = lower(kernel, target)
-    if not any(launch.tensor_maps for launch in lowered.program.launches):
-        store.put_text(key, json.dumps(asdict(lowered.program)))
+    store.put_text(key, json.dumps(asdict(lowered.program)))
     return Made(lowered.program, lowered)
 
 
@@ -58,9 +57,16 @@ def _read(record: str) -> Program | None:
 
 
 def _read_launch(fields: dict[str, Any]) -> LaunchShape:  # Any: a JSON object
-    """Return a launch; tensor maps hold nodes, so programs that have any are not kept."""
+    """Return a launch."""
     x, y, z = fields["grid"]
-    return LaunchShape(**{**fields, "grid": (x, y, z), "tensor_maps": ()})
+    maps = tuple([_read_map(each) for each in fields["tensor_maps"]])
+    return LaunchShape(**{**fields, "grid": (x, y, z), "tensor_maps": maps})
+
+
+def _read_map(fields: dict[str, Any]) -> TensorMap:  # Any: a JSON object
+    """Return a tensor map: its lists were tuples."""
+    lists = {name: tuple(each) for name, each in fields.items() if isinstance(each, list)}
+    return TensorMap(**{**fields, **lists})
 
 
 def _key_of(kernel: Kernel, target: Target) -> str:

@@ -167,7 +167,6 @@ TRANSFORMER = (*ATTENTION, (128, 512), (512, 128))
 VOCABULARY = ((256, 64), (64, 16384), (256,))
 
 GRADIENTS, STEP = Asked.GRADIENTS, Asked.STEP
-SHARES = "exponentials and shares of a softmax are both kept, and its kernel takes no memory over."
 WINDOWS = "the gradient of an image is stored once per place in a window before it is summed."
 PASSES = "values merge as pairs of 8 bytes, and runs are sorted by folds, which take nothing over."
 BLOCKS = "the sums of blocks of 64 are stored before they are added."
@@ -182,8 +181,8 @@ WORKS = (
     Work("convolutions", convolutions, CONVOLUTIONS),
     Work("convolutions gradients", convolutions, CONVOLUTIONS, GRADIENTS, 0, 1.22, WINDOWS),
     Work("attention", attend, ATTENTION),
-    Work("attention gradients", attend, ATTENTION, GRADIENTS, 0, 1.24, SHARES),
-    Work("transformer step", transform, TRANSFORMER, STEP, 0, 1.22, SHARES),
+    Work("attention gradients", attend, ATTENTION, GRADIENTS),
+    Work("transformer step", transform, TRANSFORMER, STEP),
     Work("deep gradients", deep, DEEP, GRADIENTS),
     Work("deep checkpointed", spared, DEEP, GRADIENTS),
     Work("cross entropy", surprise, ((256, 16384), (256,)), classes=16384),

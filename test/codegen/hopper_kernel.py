@@ -56,11 +56,13 @@ def hopper_product(m, n, k, protocol=Protocol()):
     with b.role("multiply", warps=4) as thread:
         _multiply(b, protocol, thread, (x, w, panel), (full, empty), steps)
         with b.branch(compare(Op.EQ, thread, 0)):
-            b.bulk_store(b.tensor_map(0, m, n, n, panel), row, column, panel, 0)
+            b.bulk_store(b.tensor_map(b.param(0), (n, m), (n,), panel), (column, row), panel, 0)
             b.bulk_commit()
             if protocol.waits_store:
                 b.bulk_wait()
-    maps = b.tensor_map(1, m, k, k, x), b.tensor_map(2, n, k, k, w)
+    maps = [
+        b.tensor_map(b.param(i), (k, rows), (k,), tile) for i, rows, tile in ((1, m, x), (2, n, w))
+    ]
     with b.role("load", warps=1) as thread, b.branch(compare(Op.EQ, thread, 0)):
         _load(b, protocol, (x, w), maps, (row, column), (full, empty), steps)
     return b.finish()
@@ -75,7 +77,7 @@ def _load(b, protocol, tiles, maps, places, barriers, steps):
             b.mbarrier_wait(empty, stage, (turn + 1) % 2)
         b.mbarrier_expect(full, stage, nbytes)
         for tile, tensor_map, place in zip(tiles, maps, places, strict=True):
-            b.bulk_load(tile, stage, tensor_map, place, step * BLOCK, full, stage)
+            b.bulk_load(tile, stage, tensor_map, (step * BLOCK, place), full, stage)
 
 
 def _multiply(b, protocol, thread, tiles, barriers, steps):

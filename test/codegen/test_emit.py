@@ -7,6 +7,7 @@ from tinytensor.codegen.emit import estimate_steps, find_inlined
 from tinytensor.dtype import dtypes
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.op import Op
+from tinytensor.ops.uop import const
 
 F32, I32 = dtypes.float32, dtypes.int32
 
@@ -82,6 +83,14 @@ def test_a_read_does_not_move_past_a_write_inside_a_block(b):
 def test_a_load_of_written_memory_stays_where_it_is(b):
     x = b.load(b.param(1), b.index(0))
     b.store(b.param(1), b.index(1), x)
+
+    assert Op.LOAD not in inlined_ops(b)
+
+
+def test_a_load_of_what_is_yet_unwritten_does_not_move_past_a_store(b):
+    early = b.value(b.load_unwritten(b.param(1), b.index(1)))
+    b.store(b.param(1), b.index(0), const(F32, 0.0))
+    b.store(b.param(1), b.index(1), early)
 
     assert Op.LOAD not in inlined_ops(b)
 

@@ -386,7 +386,7 @@ def test_a_wrong_number_of_addresses_is_refused(door):
     with pytest.raises(TypeError) as error:
         door(0)
 
-    assert str(error.value) == "door: wrong number of addresses; takes 2."
+    assert str(error.value) == "door: wrong number of arguments; takes 2."
 
 
 def test_an_address_must_be_an_int(door):

@@ -7,13 +7,14 @@ import pytest
 from codegen.edges import edges_of, padded, pairs_of
 from codegen.machine import bits_of, elementwise_kernel, empty, run_c, stored, targets
 
-from tinytensor.codegen.builder import fma
+from tinytensor.codegen.builder import fma, splat
+from tinytensor.codegen.instructions import can_scale
 from tinytensor.codegen.legalize import legalize
 from tinytensor.dtype import USER_DTYPES, dtypes
 from tinytensor.ops.interpret import evaluate
 from tinytensor.ops.interpret_linear import run_linear
 from tinytensor.ops.op import COMPARE, Op
-from tinytensor.ops.uop import UOp, binary, bitcast, cast, compare, operand, where
+from tinytensor.ops.uop import UOp, binary, bitcast, cast, compare, const, operand, where
 from tinytensor.target import CPU_AVX512, CPU_SSE
 
 ANY = (Op.ADD, Op.SUB, Op.MUL, Op.MAX, Op.MIN, Op.MOD, Op.NEG)
@@ -213,6 +214,22 @@ def test_fma_rounds_once(dtype, is_vector, chosen):
     result = run_elementwise((dtype,) * 3, dtype, fma, lanes, [x, y, z], chosen)
 
     assert_equal_bits(result, expected, dtype, x, y, z)
+
+
+@by_every_target
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=lambda each: each.name)
+def test_a_power_of_two_is_applied_by_one_instruction_where_there_is_one(dtype, chosen):
+    lanes = lanes_of(True, chosen, dtype)
+    probe = splat(const(dtype, 1), lanes)
+    if not can_scale(probe, chosen):
+        pytest.skip("no such instruction")
+    x, n = pairs_of(dtype)
+    n = np.clip(np.trunc(np.nan_to_num(n)), -2000, 2000)
+    expected = evaluate(Op.SCALE, dtype, x, n)
+
+    result = run_elementwise((dtype,) * 2, dtype, apply(Op.SCALE), lanes, [x, n], chosen)
+
+    assert_equal_bits(result, expected, dtype, x, n)
 
 
 DIVISORS = (1, 2, 3, 7, 64, 100, -1, -2, -7)

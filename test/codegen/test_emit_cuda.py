@@ -155,7 +155,7 @@ def test_a_launch_is_described():
 def test_tensor_maps_are_the_last_params_in_the_order_of_the_launch():
     program = program_of(hopper_product(64, 64, 64), SM90A)
 
-    assert [each.attrs.param for each in program.launches[0].tensor_maps] == [0, 1, 2]
+    assert [each.number for each in program.launches[0].tensor_maps] == [0, 1, 2]
     assert "    const __grid_constant__ TensorMap m2)" in program.source
 
 

@@ -42,15 +42,15 @@ def argument(lanes=1):
     return UOp(Op.PARAM, dtypes.float32.vector(lanes), (), ParamAttrs(0, 1))
 
 
-def expansion(op, lanes=1):
+def expansion(op, lanes=1, can_scale=False):
     x = argument(lanes)
-    return expand(UOp(op, x.dtype, (x,)))
+    return expand(UOp(op, x.dtype, (x,)), can_scale)
 
 
-def compute(op, array, lanes=1):
+def compute(op, array, lanes=1, can_scale=False):
     """Evaluate the graph of a function node by node."""
     known = {argument(lanes): np.asarray(array, np.float32)}
-    root = expansion(op, lanes)
+    root = expansion(op, lanes, can_scale)
     for node in walk((root,)):
         if node not in known:
             known[node] = meaning(node, [known[each] for each in node.operands])
@@ -170,6 +170,14 @@ def test_exp_underflows_gradually():
     result = compute(Op.EXP, x)
 
     np.testing.assert_array_equal(result / LEAST, [437, 27, 1, 1, 0])
+
+
+def test_exp_by_one_scaling_has_the_bits_of_exp_in_two_factors():
+    for x in floats(4001):
+        with np.errstate(all="ignore"):
+            scaled, twice = compute(Op.EXP, x, can_scale=True), compute(Op.EXP, x)
+
+        np.testing.assert_array_equal(scaled, twice)
 
 
 def test_exp_overflows_at_the_last_float_that_allows_it():

@@ -14,8 +14,8 @@ FUNCTION_LINES = 40
 DEPTH = 4
 # docs/decisions/code-budget.md says why these four are counted as they are.
 BUDGETS = {
-    "compiler and runtime": 8400,
-    "CUDA target": 5000,
+    "compiler and runtime": 9600,
+    "CUDA target": 6200,
     "checking machinery": 2600,
     "Tensor, gradients, nn and interop": 10000,
 }

@@ -174,6 +174,20 @@ def test_a_read_of_unwritten_scratch_memory_is_refused():
     )
 
 
+def test_a_load_without_an_order_is_refused_once_its_element_is_written():
+    b = builder(2)
+    b.store(b.param(0), b.index(1), const(F32, 1.0))
+    b.store(b.param(0), b.index(0), b.load_unwritten(b.param(0), b.index(1)))
+
+    with pytest.raises(InternalError) as caught:
+        run_linear(b.finish(), [np.zeros(2, np.float32)])
+
+    assert str(caught.value) == (
+        "run linear: sample: reads what this launch wrote; such a load has an order: statement 5, "
+        "LOAD float32 AccessAttrs(order=-1, valid=1)."
+    )
+
+
 def test_unwritten_scratch_memory_is_poison_when_it_may_be_read():
     b = builder(1, dtype=dtypes.uint8)
     scratch = b.workspace(dtypes.uint8, 1)

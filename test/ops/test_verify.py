@@ -335,7 +335,6 @@ def used_outside():
 
 
 STORE = access(Op.STORE, 3, TARGET, ZERO, ONE)
-READS_TARGET = access(Op.LOAD, -1, TARGET, ZERO, dtype=F32)
 UNALIGNED = UOp(Op.WORKSPACE, F32, (), a.WorkspaceAttrs(4, 1))
 REGION = UOp(Op.WORKSPACE, F32, (), a.WorkspaceAttrs(64, 4))
 IN_LINEAR = {
@@ -431,8 +430,10 @@ IN_LINEAR = {
         "stores go to written params.",
     ),
     "a load of what changes is ordered": (
-        lambda: listed(TARGET, ZERO, READS_TARGET),
-        "reads what changes: %2 = LOAD float32 %0 %1 order=-1 valid=1; such a load has an order.",
+        lambda: listed(
+            REGION, ZERO, access(Op.LOAD, -1, REGION, ZERO, dtype=F32), workspace_bytes=128
+        ),
+        "reads scratch memory: %2 = LOAD float32 %0 %1 order=-1 valid=1; such a load has an order.",
     ),
     "a loop goes up": (
         lambda: listed(ZERO, looped(1, ZERO, ZERO, step=0)),

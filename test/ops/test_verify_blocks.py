@@ -279,7 +279,7 @@ EFFECT = a.EffectAttrs(1)
 @pytest.mark.parametrize(
     ("op", "dtype", "operands", "attrs", "words"),
     [
-        (Op.PLACE, I32, (), ab.PlaceAttrs("lane", 32), "coordinates are thread, block_x"),
+        (Op.PLACE, I32, (), ab.PlaceAttrs("lane", 32), "coordinates are thread, warp, block_x"),
         (Op.PLACE, dtypes.int64, (), ab.PlaceAttrs("thread", 32), "is an int32"),
         (Op.SHARED, F32, (), ab.SharedAttrs(2, 4), "is aligned to 4 bytes"),
         (Op.TILE, F16, (), ab.TileAttrs(512, 8, 64, 1, True), "is aligned to 1024 bytes"),
@@ -307,11 +307,11 @@ EFFECT = a.EffectAttrs(1)
         ),
         (Op.MBARRIER_ARRIVE, VOID, (tile(), ZERO), EFFECT, "is about something"),
         (
-            *(Op.TENSOR_MAP, F16, (), ab.TensorMapAttrs(0, (64, 64), (60,), (64, 8), 128)),
-            "16 bytes divide the stride",
+            *(Op.TENSOR_MAP, F16, (SOURCE,), ab.TensorMapAttrs((64, 64), (60,), (64, 8), 128)),
+            "16 bytes divide the offset and the stride",
         ),
         (
-            *(Op.TENSOR_MAP, F16, (), ab.TensorMapAttrs(0, (64, 64), (64,), (32, 8), 128)),
+            *(Op.TENSOR_MAP, F16, (SOURCE,), ab.TensorMapAttrs((64, 64), (64,), (32, 8), 128)),
             "a swizzle is that of the box's row",
         ),
     ],

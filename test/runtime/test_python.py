@@ -53,7 +53,7 @@ def test_a_kernel_fills_its_output():
 )
 def test_the_interpreter_sees_the_stored_type(monkeypatch, dtype, storage):
     seen = []
-    monkeypatch.setattr(python, "run_kernel", lambda kernel, arrays: seen.extend(arrays))
+    monkeypatch.setattr(python, "run_kernel", lambda kernel, arrays, scalars: seen.extend(arrays))
     device = Device["PYTHON"]
     content = np.array([0, 1, 1], storage)
 

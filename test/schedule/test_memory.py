@@ -134,6 +134,15 @@ def takers(each):
         (lambda x, y: x > y, []),
         (lambda x, y: (x.reshape(-1) + y.reshape(-1)).reshape(2, 32), [0, 1]),
         (lambda x, y: x.T + y.T, []),
+        (lambda x, y: x.softmax(1) * y, [0, 1]),
+        (lambda x, y: x.softmax(0) + y.T, [0]),
+        (lambda x, y: x - (x + y.T).sum(1, keepdim=True), [0]),
+        (lambda x, y: x - x.sum(0) - y, [0, 1]),
+        (lambda x, y: x - y.sum(1, keepdim=True), [0, 1]),
+        (lambda x, y: x.flip(1).softmax(1), []),
+        (lambda x, y: x - x.flip(1).sum(1, keepdim=True), []),
+        (lambda x, y: x.reshape(2, 4, 8).softmax(-1), [0]),
+        (lambda x, y: x.reshape(-1).log_softmax(0), [0]),
     ],
 )
 def test_an_operand_is_taken_only_when_each_element_is_read_where_it_is_written(make, expected):

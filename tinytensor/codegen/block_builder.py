@@ -30,6 +30,7 @@ class BlockBuilder(Builder):
     plan may set `resident`, the blocks that a multiprocessor must have registers for.
     """
 
+    has_maximum = True
     aligns_vectors = True
 
     def __init__(
@@ -55,8 +56,9 @@ class BlockBuilder(Builder):
 
     # Who runs.
     def place(self, kind: str) -> UOp:
-        """Return `thread`, `block_x`, `block_y` or `block_z` of the running thread, an int32."""
+        """Return `thread`, `warp`, `block_x`, `block_y` or `block_z` of the running thread."""
         extents = dict(zip(BLOCK_AXES, self.blocks, strict=True))
+        extents["warp"] = self.threads // WARP_THREADS
         extent = extents.get(kind, self.threads)
         return UOp(Op.PLACE, dtypes.int32, (), b.PlaceAttrs(kind, extent))
 
@@ -64,6 +66,11 @@ class BlockBuilder(Builder):
     def thread(self) -> UOp:
         """The thread's number within its block, in the index dtype."""
         return cast(self.place("thread"), self.index_dtype)
+
+    @property
+    def warp(self) -> UOp:
+        """The warp's number within the block, in the index dtype."""
+        return cast(self.place("warp"), self.index_dtype)
 
     def block(self, axis: int) -> UOp:
         """Return the block's number along an axis of the grid (0: x), in the index dtype."""
@@ -104,10 +111,14 @@ class BlockBuilder(Builder):
         return UOp(Op.MBARRIERS, dtypes.uint64, (), b.MbarrierAttrs(offset, count, arrivals))
 
     # Threads together.
-    def barrier(self, number: int = 0, threads: int = 0) -> None:
-        """Wait for the whole block, or at a named barrier for that many threads."""
+    def barrier(self, number: int = 0, threads: int = 0, group: UOp | None = None) -> None:
+        """Wait for the whole block, or at a named barrier (of a group) for that many threads."""
         attrs = b.BarrierAttrs(self._next_order(), number, threads or self.threads)
-        self._effect(UOp(Op.BARRIER, dtypes.void, (), attrs))
+        self._append_effect(Op.BARRIER, () if group is None else (group,), attrs)
+
+    def grid_wait(self) -> None:
+        """Wait until the launches before have ended; global memory is touched only after it."""
+        self._append_effect(Op.GRID_WAIT, ())
 
     def exchange(self, x: UOp, distance: int) -> UOp:
         """Return x of the lane whose number differs by XOR with `distance`."""
@@ -204,32 +215,38 @@ class BlockBuilder(Builder):
         self._append_effect(Op.MBARRIER_WAIT, (barriers, number, parity))
 
     # Hopper: bulk copies, each started by one thread.
-    def tensor_map(self, number: int, rows: int, columns: int, row_stride: int, tile: UOp) -> UOp:
-        """Return a param, seen as rows x columns, in boxes that fill the tile."""
-        box = (tile.attrs.columns, tile.attrs.rows)
+    def tensor_map(
+        self,
+        buffer: UOp,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        tile: UOp,
+        offset: int = 0,
+    ) -> UOp:
+        """Return global memory, seen as an array (innermost axis first), in boxes like the tile."""
+        box = (tile.attrs.columns, tile.attrs.rows, *[1] * (len(shape) - 2))
         swizzle = box[0] * tile.dtype.itemsize if tile.attrs.swizzle else 0
-        attrs = b.TensorMapAttrs(number, (columns, rows), (row_stride,), box, swizzle)
-        return UOp(Op.TENSOR_MAP, self.params[number].dtype, (), attrs)
+        attrs = b.TensorMapAttrs(tuple(shape), tuple(strides), box, swizzle, offset)
+        return UOp(Op.TENSOR_MAP, buffer.dtype, (buffer,), attrs)
 
     def bulk_load(
         self,
         tile: UOp,
         stage: UOp | int,
         tensor_map: UOp,
-        row: UOp | int,
-        column: UOp | int,
+        places: Sequence[UOp | int],
         barriers: UOp,
         number: UOp | int,
     ) -> None:
-        """Start to fill tile[stage] with the box at (row, column); its bytes count at a barrier."""
-        operands = (tile, stage, tensor_map, column, row, barriers, number)
+        """Start to fill tile[stage] with the box at places; its bytes count at a barrier."""
+        operands = (tile, stage, tensor_map, barriers, number, *places)
         self._append_effect(Op.BULK_LOAD, operands)
 
     def bulk_store(
-        self, tensor_map: UOp, row: UOp | int, column: UOp | int, tile: UOp, stage: UOp | int
+        self, tensor_map: UOp, places: Sequence[UOp | int], tile: UOp, stage: UOp | int
     ) -> None:
-        """Start to write tile[stage] to the box at (row, column), clipped to the map."""
-        self._append_effect(Op.BULK_STORE, (tensor_map, column, row, tile, stage))
+        """Start to write tile[stage] to the box at places, clipped to the map."""
+        self._append_effect(Op.BULK_STORE, (tensor_map, tile, stage, *places))
 
     def bulk_commit(self) -> None:
         """Close a group of this thread's bulk stores."""
@@ -244,9 +261,9 @@ class BlockBuilder(Builder):
         self._append_effect(Op.PROXY_FENCE, ())
 
     # Hopper: products of a warpgroup.
-    def wgmma_fence(self, accumulator: UOp) -> None:
-        """Order the uses of the accumulator before the products that follow."""
-        self._append_effect(Op.WGMMA_FENCE, (accumulator,))
+    def wgmma_fence(self, *accumulators: UOp) -> None:
+        """Order the uses of accumulators before the products that follow."""
+        self._append_effect(Op.WGMMA_FENCE, accumulators)
 
     def wgmma(
         self,
@@ -269,9 +286,9 @@ class BlockBuilder(Builder):
         """Close a group of products."""
         self._append_effect(Op.WGMMA_COMMIT, ())
 
-    def wgmma_wait(self, accumulator: UOp, pending: int = 0) -> None:
+    def wgmma_wait(self, *accumulators: UOp, pending: int = 0) -> None:
         """Wait until at most `pending` of the newest groups of products are in flight."""
-        self._append_effect(Op.WGMMA_WAIT, (accumulator,), b.WaitAttrs(self._next_order(), pending))
+        self._append_effect(Op.WGMMA_WAIT, accumulators, b.WaitAttrs(self._next_order(), pending))
 
     def _append_effect(
         self, op: Op, operands: Sequence[UOp | int], attrs: a.Attrs | None = None

@@ -31,6 +31,7 @@ class Builder:
     Indices are of `index_dtype`, in elements.
     """
 
+    has_maximum = False  # whether MAX of floats is one instruction
     aligns_vectors = False  # whether a vector access promises alignment to its own size
 
     def __init__(self, name: str, params: Sequence[Param], index_dtype: DType) -> None:
@@ -120,12 +121,20 @@ class Builder:
 
         With a scalar guard, everything reads 0 when it is false and memory is not touched.
         """
+        if source.op is Op.PARAM and not self.params[source.attrs.number].written:
+            return self.load_unwritten(source, index, lanes, valid, guard)
         dtype = source.dtype.vector(lanes)
         operands = (source, index) if guard is None else (source, index, guard)
-        if source.op is Op.PARAM and not self.params[source.attrs.number].written:
-            return UOp(Op.LOAD, dtype, operands, AccessAttrs(UNORDERED, valid or lanes))
         attrs = AccessAttrs(self._next_order(), valid or lanes)
         return self._effect(UOp(Op.LOAD, dtype, operands, attrs))
+
+    def load_unwritten(
+        self, source: UOp, index: UOp, lanes: int = 1, valid: int = 0, guard: UOp | None = None
+    ) -> UOp:
+        """Read what this launch has not written when it is needed: a pure value."""
+        operands = (source, index) if guard is None else (source, index, guard)
+        attrs = AccessAttrs(UNORDERED, valid or lanes)
+        return UOp(Op.LOAD, source.dtype.vector(lanes), operands, attrs)
 
     def store(
         self, target: UOp, index: UOp, value: UOp, valid: int = 0, guard: UOp | None = None

@@ -25,7 +25,8 @@ def find_inlined(statements: Sequence[UOp]) -> frozenset[int]:
     """Return the positions of values that may be written inside their only reader.
 
     They are read once, in their own block: a value placed before a loop stays before it. A READ
-    also needs that no WRITE of its register comes before the statement it ends up in.
+    also needs that no WRITE of its register comes before the statement it ends up in, a LOAD that
+    no STORE to its buffer does.
     """
     places = _find_places(statements)
     writes = _find_writes(statements)
@@ -38,8 +39,10 @@ def find_inlined(statements: Sequence[UOp]) -> frozenset[int]:
         reader = place.readers[0]
         if places[reader].block != place.block or statements[reader].op is Op.LOOP:
             continue
-        if node.op is Op.READ and _is_between(writes[node.operands[0]], position, landing[reader]):
-            continue
+        if node.op in (Op.READ, Op.LOAD):
+            changes = writes.get(node.operands[0], ())
+            if _is_between(changes, position, landing[reader]):
+                continue
         inlined.add(position)
         landing[position] = landing[reader]
     return frozenset(inlined)
@@ -52,9 +55,7 @@ def _is_between(positions: Sequence[int], begin: int, end: int) -> bool:
 def _find_writes(statements: Sequence[UOp]) -> dict[UOp, list[int]]:
     writes: dict[UOp, list[int]] = {}
     for position, node in enumerate(statements):
-        if node.op is Op.REGISTER:
-            writes.setdefault(node, [])
-        if node.op is Op.WRITE:
+        if node.op in (Op.WRITE, Op.STORE):
             writes.setdefault(node.operands[0], []).append(position)
     return writes
 

@@ -47,6 +47,7 @@ def emit_c(linear: Linear, target: Target) -> Program:
         params=len(linear.params),
         workspace_bytes=linear.workspace_bytes,
         libraries=tuple(sorted(emitter.values.libraries)),
+        scalars=linear.scalars,
     )
 
 
@@ -88,6 +89,7 @@ class _Emitter(StatementWriter):
             texts.append(f"{const}{storage_type(param.dtype).name} *restrict p{number}")
         if self.linear.workspace_bytes:
             texts.append("unsigned char *restrict workspace")
+        texts += self.scalars()
         return "\n    " + ",\n    ".join(texts) if texts else "void"
 
     def value(self, node: UOp) -> Value:
@@ -99,6 +101,8 @@ class _Emitter(StatementWriter):
             return operands[0]
         if node.op is Op.PARAM:
             return Value(f"p{node.attrs.number}", storage_type(node.dtype))
+        if node.op is Op.VARIABLE:
+            return self.variable(node)
         return self.values.emit(node, operands)
 
     # Memory.
@@ -198,6 +202,15 @@ _Emitter.statements = {
 _Emitter.nameless = frozenset((Op.CONST, Op.PARAM))
 
 
+TAKE = {
+    "p": "    void *a{0} = PyLong_AsVoidPtr(arguments[{0}]);",
+    "q": "    long long a{0} = PyLong_AsLongLong(arguments[{0}]);",
+    "d": "    double a{0} = PyFloat_AsDouble(arguments[{0}]);",
+}
+TAKE_SCALARS = """\
+extern long long PyLong_AsLongLong(PyObject *);
+extern double PyFloat_AsDouble(PyObject *);
+"""
 RELEASE_LOCK = """\
 extern void *PyEval_SaveThread(void);
 extern void PyEval_RestoreThread(void *);
@@ -205,16 +218,15 @@ extern void PyEval_RestoreThread(void *);
 
 
 def python_door(linear: Linear, is_long: bool) -> str:
-    """Write what Python calls: it takes addresses as ints, runs the kernel and returns None."""
+    """Write what Python calls: it takes addresses and scalars, runs the kernel and returns None."""
     name = linear.name
-    count = len(linear.params) + (linear.workspace_bytes > 0)
-    pointers = "\n".join(
-        f"    void *a{each} = PyLong_AsVoidPtr(arguments[{each}]);" for each in range(count)
-    )
-    unlock = ""
+    takes = "p" * (len(linear.params) + (linear.workspace_bytes > 0)) + linear.scalars
+    count = len(takes)
+    pointers = "\n".join([TAKE[kind].format(at) for at, kind in enumerate(takes)])
+    unlock = TAKE_SCALARS if linear.scalars else ""
     call = f"{name}({', '.join(f'a{each}' for each in range(count))});"
     if is_long:
-        unlock = RELEASE_LOCK
+        unlock += RELEASE_LOCK
         call = f"void *thread = PyEval_SaveThread();\n    {call}\n    PyEval_RestoreThread(thread);"
     return f"""\
 typedef struct _object PyObject;
@@ -227,7 +239,7 @@ extern void Py_IncRef(PyObject *);
 static PyObject *{name}_call(PyObject *self, PyObject *const *arguments, long count)
 {{
     if (count != {count}) {{
-        PyErr_SetString(PyExc_TypeError, "{name}: wrong number of addresses; takes {count}.");
+        PyErr_SetString(PyExc_TypeError, "{name}: wrong number of arguments; takes {count}.");
         return 0;
     }}
 {pointers}

@@ -19,7 +19,7 @@ from tinytensor.codegen.emit_c_types import (
     mask_type,
     storage_type,
 )
-from tinytensor.codegen.instructions import LIBM, Function, function_of
+from tinytensor.codegen.instructions import LIBM, Function, extreme_function, function_of
 from tinytensor.codegen.legalize_casts import constant_of
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import InternalError
@@ -174,6 +174,10 @@ def _where(e: ValueEmitter, node: UOp, cond: Value, x: Value, y: Value) -> Value
     if x.ctype.lanes == 1:
         return Value(f"{cond.operand} ? {x.operand} : {y.operand}", x.ctype, is_atom=False)
     y = convert(y, x.ctype)
+    decider, *values = node.operands
+    if x.ctype.kind == "f" and decider.op is Op.LT and {*values} == {*decider.operands}:
+        is_larger = values[0] is decider.operands[1]
+        return e.call(extreme_function(node.dtype, is_larger, e.target), (x, y), x.ctype)
     mask = CType("i", x.ctype.bits, x.ctype.lanes)
     function = select_function(x.ctype, mask)
     return e.call(function, (convert(cond, mask), x, y), x.ctype)

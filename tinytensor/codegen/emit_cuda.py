@@ -9,7 +9,7 @@ from tinytensor.codegen.emit_c_types import CType, storage_type
 from tinytensor.codegen.emit_c_values import Value
 from tinytensor.codegen.emit_cuda_blocks import BLOCK_STATEMENTS, address_on_chip
 from tinytensor.codegen.emit_cuda_functions import DEFINE_DEVICE, declare_struct
-from tinytensor.codegen.emit_cuda_hopper import HOPPER_STATEMENTS
+from tinytensor.codegen.emit_cuda_hopper import HOPPER_STATEMENTS, describe_map
 from tinytensor.codegen.emit_cuda_memory import (
     MEMORY_STATEMENTS,
     REGIONS,
@@ -83,6 +83,7 @@ def emit_cuda(linears: Sequence[Linear], name: str, target: Target) -> Program:
         params=len(linears[0].params),
         workspace_bytes=workspace_bytes,
         launches=tuple(launches),
+        scalars=linears[0].scalars,
     )
 
 
@@ -121,7 +122,7 @@ class CudaWriter(StatementWriter):
     def launch(self, entry: str) -> LaunchShape:
         """Describe the launch; after the entry was written."""
         grid = self.grid
-        maps = tuple(self.tensor_maps)
+        maps = tuple([describe_map(each) for each in self.tensor_maps])
         shared_bytes = grid.shared_bytes
         waits = self.waits_itself
         return LaunchShape(entry, grid.blocks, grid.threads, shared_bytes, maps, waits)
@@ -153,6 +154,7 @@ class CudaWriter(StatementWriter):
             texts.append(f"{const}{storage_type(param.dtype).name} *__restrict__ p{number}")
         if has_workspace:
             texts.append("unsigned char *__restrict__ workspace")
+        texts += self.scalars()
         maps = range(len(self.tensor_maps))
         texts += [f"const __grid_constant__ TensorMap m{number}" for number in maps]
         return texts
@@ -162,17 +164,22 @@ class CudaWriter(StatementWriter):
         statements = self.linear.statements
         kinds = {node.attrs.kind for node in statements if node.op is Op.PLACE}
         ops = {node.op for node in statements}
-        if Op.ROLE in ops:
+        has_warps = Op.ROLE in ops or "warp" in kinds
+        if has_warps:
             kinds.add("thread")
-        lines = list(GRID_DEPENDENCY) if self.waits_itself else []
+        lines = [] if Op.GRID_WAIT in ops else self.grid_dependency()
         lines += [f"const int {kind} = {text};" for kind, text in PLACES.items() if kind in kinds]
-        if Op.ROLE in ops:
+        if has_warps:
             lines.append("const int warp = __shfl_sync(0xffffffffu, thread / 32, 0);")
         if ops.intersection(ON_CHIP):
             align = f"__align__({SHARED_ALIGNMENT_BYTES})"
             lines.append(f"extern __shared__ {align} unsigned char shared[];")
         lines += [declare_region(node, name) for node, name in self.regions.items()]
         return [f"    {line}" for line in lines]
+
+    def grid_dependency(self) -> list[str]:
+        """Write how this launch waits for others and lets others start, on targets that overlap."""
+        return list(GRID_DEPENDENCY) if self.waits_itself else []
 
     def pragma(self, unroll: int) -> str:
         """Say how far to unroll; without a word the compiler chooses."""
@@ -194,6 +201,8 @@ class CudaWriter(StatementWriter):
             return read_register(self, node, operands[0])
         if node.op is Op.PARAM:
             return Value(f"p{node.attrs.number}", storage_type(node.dtype))
+        if node.op is Op.VARIABLE:
+            return self.variable(node)
         if node.op is Op.PLACE:
             return Value(node.attrs.kind, storage_type(node.dtype))
         if node.op in REGIONS:

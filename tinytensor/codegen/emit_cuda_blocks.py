@@ -39,8 +39,14 @@ def _barrier(e: CudaWriter, node: UOp) -> None:
     number, threads = node.attrs.number, node.attrs.threads
     if number == 0:
         e.line("__syncthreads();")
-    else:
-        e.call(barrier(number, threads))
+        return
+    text = " + ".join([str(number), *[e.find(each).operand for each in node.operands]])
+    e.call(barrier(threads), Value(f"(int)({text})", storage_type(I32)))
+
+
+def _grid_wait(e: CudaWriter, node: UOp) -> None:
+    for line in e.grid_dependency():
+        e.line(line)
 
 
 def _copy_async(e: CudaWriter, node: UOp) -> None:
@@ -74,6 +80,7 @@ BLOCK_STATEMENTS: dict[Op, Callable[[CudaWriter, UOp], None]] = {
     Op.ROLE: _role,
     Op.ENDROLE: close,
     Op.BARRIER: _barrier,
+    Op.GRID_WAIT: _grid_wait,
     Op.COPY_ASYNC: _copy_async,
     Op.COPY_COMMIT: _copy_commit,
     Op.COPY_WAIT: _copy_wait,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tinytensor.codegen import instructions_hopper as hopper
@@ -15,6 +15,7 @@ from tinytensor.codegen.instructions import Function
 from tinytensor.codegen.instructions_cuda import I32, PtxInstruction
 from tinytensor.dtype import dtypes
 from tinytensor.ops.op import Op
+from tinytensor.ops.program import TensorMap
 from tinytensor.ops.uop import UOp
 
 if TYPE_CHECKING:
@@ -52,22 +53,36 @@ def _map_address(e: CudaWriter, tensor_map: UOp) -> Value:
     return Value(f"({ADDRESS.name})&{e.find(tensor_map).text}", ADDRESS)
 
 
+def describe_map(node: UOp) -> TensorMap:
+    """Tell the runtime of a TENSOR_MAP, in bytes."""
+    (buffer,), attrs, itemsize = node.operands, node.attrs, node.dtype.itemsize
+    is_param = buffer.op is Op.PARAM
+    return TensorMap(
+        number=buffer.attrs.number if is_param else -1,
+        offset_bytes=attrs.offset * itemsize + (0 if is_param else buffer.attrs.offset_bytes),
+        itemsize=itemsize,
+        shape=attrs.shape,
+        strides_bytes=tuple([stride * itemsize for stride in attrs.strides]),
+        box=attrs.box,
+        swizzle_bytes=attrs.swizzle_bytes,
+    )
+
+
 def _bulk_load(e: CudaWriter, node: UOp) -> None:
-    tile, stage, tensor_map, column, row, barriers, number = node.operands
+    tile, stage, tensor_map, barriers, number, *places = node.operands
     e.call(
-        hopper.BULK_LOAD,
+        hopper.bulk_load(len(places)),
         *(_stage_address(e, tile, stage), _map_address(e, tensor_map)),
-        *(e.find(column), e.find(row)),
-        address_on_chip(e.find(barriers), e.find(number)),
+        *(address_on_chip(e.find(barriers), e.find(number)), *[e.find(each) for each in places]),
     )
 
 
 def _bulk_store(e: CudaWriter, node: UOp) -> None:
-    tensor_map, column, row, tile, stage = node.operands
+    tensor_map, tile, stage, *places = node.operands
     e.call(
-        hopper.BULK_STORE,
-        *(_map_address(e, tensor_map), e.find(column), e.find(row)),
-        _stage_address(e, tile, stage),
+        hopper.bulk_store(len(places)),
+        *(_map_address(e, tensor_map), _stage_address(e, tile, stage)),
+        *[e.find(each) for each in places],
     )
 
 
@@ -81,23 +96,24 @@ def _bulk_wait(e: CudaWriter, node: UOp) -> None:
 
 # Products of a warpgroup.
 def _fence(e: CudaWriter, node: UOp) -> None:
-    _pin(e, e.find(node.operands[0]))
+    _pin(e, node.operands)
     e.call(hopper.WGMMA_FENCE)
 
 
 def _wait(e: CudaWriter, node: UOp) -> None:
     e.call(hopper.wgmma_wait(node.attrs.pending))
-    _pin(e, e.find(node.operands[0]))
+    _pin(e, node.operands)
 
 
-def _pin(e: CudaWriter, accumulator: Value) -> None:
-    """Keep the compiler from moving uses of the accumulator past this place."""
-    count = len(fields_of(accumulator))
-    e.line("#pragma unroll")
-    e.line(
-        f'for (int i = 0; i < {count}; i++) asm volatile("" : "+f"({accumulator.text}[i]) :: '
-        '"memory");'
-    )
+def _pin(e: CudaWriter, accumulators: Sequence[UOp]) -> None:
+    """Keep the compiler from moving uses of accumulators past this place."""
+    for accumulator in [e.find(each) for each in accumulators]:
+        count = len(fields_of(accumulator))
+        e.line("#pragma unroll")
+        e.line(
+            f'for (int i = 0; i < {count}; i++) asm volatile("" : "+f"({accumulator.text}[i]) :: '
+            '"memory");'
+        )
 
 
 def _wgmma(e: CudaWriter, node: UOp) -> None:

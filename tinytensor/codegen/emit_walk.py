@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from tinytensor.codegen.emit import find_inlined
 from tinytensor.codegen.emit_c_types import CType, storage_type
 from tinytensor.codegen.emit_c_values import Value, ValueEmitter
+from tinytensor.dtype import dtypes
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
@@ -17,6 +18,7 @@ from tinytensor.ops.uop import UOp
 
 INLINED_CHARACTERS = 60  # a longer expression gets a name
 LINE_CHARACTERS = 100
+SCALARS = {"q": "long long", "d": "double"}
 
 # Any: each dialect's functions take its own writer.
 Statement = Callable[[Any, UOp], None]
@@ -52,6 +54,16 @@ class StatementWriter(ABC):
     @abstractmethod
     def value(self, node: UOp) -> Value:
         """Write a value that is one expression."""
+
+    def scalars(self) -> list[str]:
+        """Write the params that scalars come in."""
+        return [f"{SCALARS[kind]} s{at}" for at, kind in enumerate(self.linear.scalars)]
+
+    def variable(self, node: UOp) -> Value:
+        """Write a scalar in its dtype."""
+        ctype, name = self.values.type_of(node.dtype), f"s{node.attrs.number}"
+        text = f"{name} != 0" if node.dtype is dtypes.bool else f"({self.spell(ctype)}){name}"
+        return Value(text, ctype, is_atom=False)
 
     def pragma(self, unroll: int) -> str:
         """Write what asks the compiler to unroll the loop that follows; empty for nothing."""

@@ -40,6 +40,7 @@ class Function:
 
 ALL = {16: "(unsigned short)-1", 8: "(unsigned char)-1"}  # a mask register with every lane set
 CURRENT_ROUNDING = 4
+LEAST_REGISTER_BYTES = 16
 FLOOR_MODE = 9  # toward minus infinity, without the inexact flag
 TRUNC_MODE = 11
 F32, F64, F16 = dtypes.float32, dtypes.float64, dtypes.float16
@@ -69,6 +70,9 @@ def _float_rows(dtype: DType, word: str) -> list[Instruction]:
             rest = f", x{tail}" if wide else ""
             template = f"__builtin_ia32_{name}(x, {mode}{rest})"
             rows.append(Instruction(op, vector, (vector,), features, template))
+        if wide:
+            scaled = f"__builtin_ia32_scalef{word}512_mask(x, y, x{tail})"
+            rows.append(Instruction(Op.SCALE, vector, (vector, vector), features, scaled))
     return rows
 
 
@@ -129,6 +133,8 @@ def function_of(node: UOp, target: Target) -> Function | None:
     """Return the function that a node calls; None when C has an operator for it."""
     if node.op in LANE_FUNCTIONS and not node.dtype.is_half:
         return _float_function(node, target)
+    if node.op is Op.SCALE:
+        return _scale_function(node)
     if node.op is Op.CAST and F16 in (node.dtype.scalar, node.operands[0].dtype.scalar):
         return _half_function(node, target)
     return None
@@ -148,6 +154,37 @@ def _float_function(node: UOp, target: Target) -> Function:
     libraries = () if features <= target.features else LIBM
     name = f"{builtin}_{ctype.short}"
     return Function(name, _define(name, ctype, node, body), libraries)
+
+
+def can_scale(x: UOp, target: Target) -> bool:
+    """Whether a target multiplies values like x by powers of two in one instruction."""
+    return find_instruction(UOp(Op.SCALE, x.dtype, (x, x)), target) is not None
+
+
+def _scale_function(node: UOp) -> Function:
+    """Call the instruction; Clang has the same builtin."""
+    ctype = storage_type(node.dtype)
+    name = f"scale_{ctype.short}"
+    row = INSTRUCTIONS[Op.SCALE, node.dtype, (node.dtype, node.dtype)]
+    return Function(name, _define(name, ctype, node, f"    return {row.template};"))
+
+
+def extreme_function(dtype: DType, is_larger: bool, target: Target) -> Function:
+    """Return the function of WHERE(y < x, x, y), or of WHERE(x < y, x, y): y unless x is beyond it.
+
+    That is what an instruction does; of the comparison and the choice GCC makes two.
+    """
+    ctype = storage_type(dtype)
+    word, sign = ("max", ">") if is_larger else ("min", "<")
+    name = f"{word}_{ctype.short}"
+    body = _each_lane(ctype, f"x[i] {sign} y[i] ? x[i] : y[i]")
+    size, features = {64: ("512_mask", AVX512), 32: ("256", AVX2)}.get(ctype.nbytes, ("", AVX2))
+    if ctype.nbytes >= LEAST_REGISTER_BYTES and features <= target.features:
+        rest = f", x, {ALL[ctype.lanes]}, {CURRENT_ROUNDING}" if ctype.nbytes == 64 else ""
+        builtin = f"__builtin_ia32_{word}p{'s' if ctype.bits == 32 else 'd'}{size}"
+        body = _for_gcc(f"    return {builtin}(x, y{rest});", body)
+    params = f"{ctype.name} x, {ctype.name} y"
+    return Function(name, f"INLINE {ctype.name} {name}({params})\n{{\n{body}\n}}")
 
 
 def _half_function(node: UOp, target: Target) -> Function:

@@ -136,10 +136,11 @@ def copy_wait(pending: int) -> PtxInstruction:
     return PtxInstruction(Op.COPY_WAIT, f"copy_wait_{pending}", VOID, (), template, COPY, True)
 
 
-def barrier(number: int, threads: int) -> PtxInstruction:
-    """Return the row of a named barrier."""
-    template = f"bar.sync {number}, {threads};"
-    return PtxInstruction(Op.BARRIER, f"barrier_{number}", VOID, (), template, is_effect=True)
+def barrier(threads: int) -> PtxInstruction:
+    """Return the row of a named barrier, of which the number is given."""
+    template = f"bar.sync %0, {threads};"
+    name = f"barrier_of_{threads}"
+    return PtxInstruction(Op.BARRIER, name, VOID, (I32,), template, is_effect=True)
 
 
 def find_instruction(node: UOp, target: Target) -> PtxInstruction | None:

@@ -34,23 +34,36 @@ MBARRIER_WAIT = _effect(
     " @!done bra again; }",
     *(SHARED, I32),
 )
-# Source: PTX ISA, cp.async.bulk.tensor. Coordinates are innermost first.
-BULK_LOAD = _effect(
-    Op.BULK_LOAD,
-    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-    " [%0], [%1, {%2, %3}], [%4];",
-    *(SHARED, GLOBAL, I32, I32, SHARED),
-)
-BULK_STORE = _effect(
-    Op.BULK_STORE,
-    "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];",
-    *(GLOBAL, I32, I32, SHARED),
-)
 BULK_COMMIT = _effect(Op.BULK_COMMIT, "cp.async.bulk.commit_group;")
 PROXY_FENCE = _effect(Op.PROXY_FENCE, "fence.proxy.async.shared::cta;")
 # Source: PTX ISA, wgmma.
 WGMMA_FENCE = _effect(Op.WGMMA_FENCE, "wgmma.fence.sync.aligned;", features=WGMMA)
 WGMMA_COMMIT = _effect(Op.WGMMA_COMMIT, "wgmma.commit_group.sync.aligned;", features=WGMMA)
+
+
+# Source: PTX ISA, cp.async.bulk.tensor. Coordinates are innermost first.
+def bulk_load(rank: int) -> PtxInstruction:
+    """Return the row that copies a box: to, map, the barrier of its bytes, coordinates."""
+    template = (
+        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        f" [%0], [%1, {{{_numbered(3, rank)}}}], [%2];"
+    )
+    operands = (SHARED, GLOBAL, SHARED, *[I32] * rank)
+    return _effect(Op.BULK_LOAD, template, *operands, name=f"bulk_load_{rank}d")
+
+
+def bulk_store(rank: int) -> PtxInstruction:
+    """Return the row that writes a box: map, from, coordinates."""
+    template = (
+        f"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
+        f" [%0, {{{_numbered(2, rank)}}}], [%1];"
+    )
+    operands = (GLOBAL, SHARED, *[I32] * rank)
+    return _effect(Op.BULK_STORE, template, *operands, name=f"bulk_store_{rank}d")
+
+
+def _numbered(first: int, count: int) -> str:
+    return ", ".join([f"%{number}" for number in range(first, first + count)])
 
 
 def bulk_wait(pending: int) -> PtxInstruction:

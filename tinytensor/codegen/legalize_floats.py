@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tinytensor.codegen import functions, functions_cuda
 from tinytensor.codegen.builder import splat
+from tinytensor.codegen.instructions import can_scale
 from tinytensor.codegen.legalize_casts import constant_of, widen
 from tinytensor.codegen.legalize_integers import larger, modulo_toward_floor
 from tinytensor.dtype import dtypes
@@ -32,7 +33,9 @@ def legalize_maximum(node: UOp, target: Target) -> UOp:
     """MAX(x, y)  ->  the larger; of two equal zeros the positive one; x where x is NaN, else y.
 
     Always legal: a comparison with NaN is false, and equal numbers have equal bits unless they are
-    zeros, of which AND (MIN: OR) of the bits takes the right sign.
+    zeros, of which AND (MIN: OR) of the bits takes the right sign. For MIN, OR does all: it is
+    taken of the smaller, once x and once y where they are equal or one is NaN; a NaN OR any bits is
+    a NaN. So MIN is three instructions where MAX is six.
     """
     x, y = node.operands
     if not node.dtype.is_float:
@@ -41,13 +44,14 @@ def legalize_maximum(node: UOp, target: Target) -> UOp:
         return where(x <= y if node.op is Op.MAX else y <= x, y, x)
     bits = UNSIGNED[node.dtype.bits]
     left, right = bitcast(x, bits), bitcast(y, bits)
-    merged, is_beyond = left | right, x < y
-    if node.op is Op.MAX:
-        merged, is_beyond = left & right, y < x
+    if node.op is Op.MIN:
+        smaller = (where(x < y, x, y), where(y < x, y, x))
+        merged = UOp.__or__(*[bitcast(each, bits) for each in smaller])
+        return bitcast(merged, node.dtype.scalar)
     is_nan = compare(Op.NE, x, x)
-    chosen = where(is_beyond | is_nan, x, y)
+    chosen = where((y < x) | is_nan, x, y)
     is_tie = compare(Op.EQ, x, y)
-    return where(is_tie, bitcast(merged, node.dtype.scalar), chosen)
+    return where(is_tie, bitcast(left & right, node.dtype.scalar), chosen)
 
 
 def _is_plain_bound(op: Op, y: UOp) -> bool:
@@ -78,8 +82,9 @@ def legalize_function(node: UOp, target: Target) -> UOp:
     """Write a function as polynomials in float32, and as a call of the C library in float64."""
     x = node.operands[0]
     if node.dtype.scalar is dtypes.float32:
-        expand = functions_cuda.expand if target.kind == "cuda" else functions.expand
-        return expand(node)
+        if target.kind == "cuda":
+            return functions_cuda.expand(node)
+        return functions.expand(node, can_scale(x, target))
     return _call(node.op.name.lower(), x)
 
 

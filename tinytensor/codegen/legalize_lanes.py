@@ -56,7 +56,8 @@ class _Splitter:
         self.parts: dict[UOp, Parts] = {}
         self._orders = _fresh_orders(linear)
         by_group = [node for node in linear.statements if node.op in BY_GROUP]
-        self._whole = {node.operands[0] for node in by_group}
+        held = [each for node in by_group for each in node.operands]
+        self._whole = {each for each in held if each.op is Op.REGISTER}
 
     def split(self, node: UOp) -> None:
         """Find the parts of a statement, and place them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinytensor.codegen.emit_c import emit_c
 from tinytensor.codegen.emit_cuda import emit_cuda
@@ -63,9 +63,10 @@ def lower(kernel: Kernel, target: Target) -> Lowered:
     dialect = DIALECTS[target.kind]
     with watch() as taken:
         choice = timed("lower: plan")(choose)(kernel, target)
-        legal = tuple([_run_passes(dialect.passes, each, target) for each in choice.linears])
+        planned = tuple([replace(each, scalars=kernel.scalars) for each in choice.linears])
+        legal = tuple([_run_passes(dialect.passes, each, target) for each in planned])
         program = timed("lower: emit")(dialect.emit)(legal, kernel.name, target)
-    planned, times = choice.linears, tuple(taken.stages)
+    times = tuple(taken.stages)
     return Lowered(kernel, program, choice.plan, choice.decisions, planned, legal, times)
 
 

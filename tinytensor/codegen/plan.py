@@ -11,6 +11,7 @@ from tinytensor.codegen.plans import (
     cuda_contraction,
     cuda_ffma,
     cuda_folding,
+    cuda_hopper,
     cuda_loops,
     cuda_pointwise,
     cuda_reduction,
@@ -19,6 +20,7 @@ from tinytensor.codegen.plans import (
     pointwise,
     reduction,
 )
+from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.linear import Linear
@@ -37,16 +39,20 @@ class Plan:
     facts: Callable[[Kernel, Target], Any]  # each plan's own record, read by its `lower` alone
     lower: Callable[[Any, Target], Linear | tuple[Linear, ...]]  # several: launches in order
     describe: Callable[[Any, Target], str] = lambda facts, target: "takes it."
+    takes_open: bool = False  # whether indices and extents may be known only at launch
 
 
 # Best first; the last one takes every kernel.
 PLANS = (
-    Plan("contraction", contraction.facts, contraction.lower, contraction.describe),
-    Plan("reduction", reduction.facts, reduction.lower, reduction.describe),
-    Plan("pointwise", pointwise.facts, pointwise.lower, pointwise.describe),
-    Plan("loops", loops.facts, loops.lower, loops.describe),
+    Plan(
+        "contraction", contraction.facts, contraction.lower, contraction.describe, takes_open=True
+    ),
+    Plan("reduction", reduction.facts, reduction.lower, reduction.describe, takes_open=True),
+    Plan("pointwise", pointwise.facts, pointwise.lower, pointwise.describe, takes_open=True),
+    Plan("loops", loops.facts, loops.lower, loops.describe, takes_open=True),
 )
 CUDA_PLANS = (
+    Plan("hopper", cuda_hopper.facts, cuda_hopper.lower, cuda_hopper.describe),
     Plan("contraction", cuda_contraction.facts, cuda_contraction.lower, cuda_contraction.describe),
     Plan("multiply-add", cuda_ffma.facts, cuda_ffma.lower, cuda_ffma.describe),
     Plan("reduction", cuda_reduction.facts, cuda_folding.lower, cuda_reduction.describe),
@@ -69,10 +75,13 @@ class Choice:
 def choose(kernel: Kernel, target: Target) -> Choice:
     """Lower a kernel by the first plan that takes it."""
     declined: list[Decision] = []
+    is_open = any(each.dtype is dtypes.index for each in kernel.variables)
     for plan in PLANS_BY_KIND[target.kind]:
         facts = plan.facts(kernel, target)
         if facts is None:
             continue
+        if is_open and not plan.takes_open:
+            facts = "some indices or extents are known only at launch; it fixes them in the code."
         if not isinstance(facts, str):
             taken = Decision("plan", plan.name, plan.describe(facts, target))
             made = plan.lower(facts, target)

@@ -10,7 +10,7 @@ from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.guards import conjuncts
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.sums import collect
-from tinytensor.ops.uop import UOp, const, require, walk
+from tinytensor.ops.uop import UOp, const, exact_extent, require, walk
 
 TRUNCATING = {Op.FLOORDIV: Op.TRUNCDIV, Op.MOD: Op.TRUNCMOD}
 
@@ -98,6 +98,9 @@ class Evaluator:
     def _lower(self, node: UOp) -> UOp:
         if node.op is Op.RANGE:
             return self._range(node)
+        if node.op is Op.VARIABLE:
+            dtype = self._b.index_dtype if node.dtype is dtypes.index else node.dtype
+            return UOp(Op.VARIABLE, dtype, (), node.attrs)
         if node.op is Op.CONST:
             return self._b.index(int(node.value)) if node.dtype is dtypes.index else node
         if node.op is Op.LOAD:
@@ -151,13 +154,14 @@ class Evaluator:
         guard = self._at(0)._guard(node)
         if stride == -1:
             first = self._last_of(first)
-        loaded = self._b.load(self._buffer(node), first, self._lanes, self._valid, guard)
+        where = (self._buffer(node), first)
+        loaded = self._b.load_unwritten(*where, self._lanes, self._valid, guard)
         return loaded if stride == 1 else self._reverse(loaded)
 
     def _load_lane(self, node: UOp, number: int) -> UOp:
         point = self._at(number)
         index = point.value(node.operands[1])
-        return self._b.load(self._buffer(node), index, guard=point._guard(node))
+        return self._b.load_unwritten(self._buffer(node), index, guard=point._guard(node))
 
     def _store_lane(self, store: UOp, number: int, value: UOp) -> None:
         point = self._at(number)
@@ -174,6 +178,11 @@ class Evaluator:
         valid = self._valid
         lanes = [valid - 1 - i if i < valid else i for i in range(self._lanes)]
         return shuffle(value, value, lanes)
+
+
+def extent_value(b: Builder, range_: UOp) -> UOp:
+    """Return a range's number of values in this launch."""
+    return Evaluator(b, {}).value(exact_extent(range_))
 
 
 def guard_of(access: UOp) -> UOp | None:

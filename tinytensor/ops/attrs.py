@@ -107,6 +107,16 @@ class ExtentAttrs:
 
 
 @dataclass(frozen=True, slots=True)
+class VariableAttrs:
+    """VARIABLE: which scalar it is, and of an integer its ends and what it is a multiple of."""
+
+    number: int
+    least: int = 0
+    most: int = 0
+    multiple_of: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class ReduceAttrs:
     """REDUCE: how to fold, and over which axes (TENSOR form; in INDEXED form ranges are operands).
 
@@ -134,7 +144,10 @@ class ParamAttrs:
 
 @dataclass(frozen=True, slots=True)
 class RangeAttrs:
-    """RANGE: a loop variable 0 .. extent - 1, told apart by its number."""
+    """RANGE: a loop variable 0 .. extent - 1, told apart by its number.
+
+    With an operand that is the extent, known only at launch, `extent` is the most it can be.
+    """
 
     number: int
     extent: int

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PlaceAttrs:
-    """PLACE: which coordinate of the running thread (`thread`, `block_x`, `block_y`, `block_z`).
+    """PLACE: which coordinate of the running thread.
 
-    `extent` is the number of threads of a block, or of blocks along that axis of the grid.
+    `thread` and `warp` are its own number and its warp's in the block, `block_x`, `block_y` and
+    `block_z` its block's in the grid; `extent` is how many there are.
     """
 
     kind: str
@@ -26,7 +27,10 @@ class SharedAttrs:
 
 @dataclass(frozen=True, slots=True)
 class BarrierAttrs:
-    """BARRIER: `number` 0 is the whole block's; others are named ones of `threads` threads."""
+    """BARRIER: `number` 0 is the whole block's; others are named ones of `threads` threads.
+
+    With a `group`, which its threads agree on, it is the barrier of number + group.
+    """
 
     order: int
     number: int
@@ -143,20 +147,23 @@ class MbarrierAttrs:
 class TensorMapAttrs:
     """TENSOR_MAP: how the bulk copy engine sees a buffer; encoded by the runtime at launch.
 
-    `param` is the buffer's number; shape and box are innermost first, in elements; strides (one
-    fewer) too. `swizzle_bytes` is 0, 32, 64 or 128.
+    Shape and box are innermost first, in elements; strides (one fewer, of the axes after the
+    first) and the offset of the first element too. `swizzle_bytes` is 0, 32, 64 or 128.
     """
 
-    param: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle_bytes: int
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class WgmmaAttrs:
-    """WGMMA: the instruction's shape name and whether each operand is k-major."""
+    """WGMMA: the instruction's shape name and whether each operand is k-major.
+
+    An operand that is not, and is wider than a row of its tile, goes on in the following stages.
+    """
 
     order: int
     instruction: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -149,21 +149,24 @@ class Box:
     """Where a box of a tensor map begins, the stage of the tile that holds it, and who asks."""
 
     stage: int
-    row: int
-    column: int
+    places: tuple[int, ...]
     lane: int
 
     def elements(self, tile: UOp, tensor_map: UOp) -> Elements:
         """Return its elements: their places in the tile, and in the map's buffer."""
         attrs = tensor_map.attrs
-        width, height = attrs.box
-        columns, rows = attrs.shape
+        width, height = attrs.box[:2]
         first, second = np.indices((height, width))
         r, c = first.reshape(-1), second.reshape(-1)
         target = element_index(tile, np.full(r.size, self.stage), r, c)
-        r, c = r + self.row, c + self.column
-        inside = (r >= 0) & (r < rows) & (c >= 0) & (c < columns)
-        source = r * attrs.strides[0] + c
+        inside = np.ones(r.size, np.bool_)
+        source = np.full(r.size, attrs.offset)
+        further = [np.zeros_like(r)] * (len(self.places) - 2)
+        axes = zip((c, r, *further), self.places, attrs.shape, (1, *attrs.strides), strict=True)
+        for within, begin, extent, stride in axes:
+            at = within + begin
+            inside &= (at >= 0) & (at < extent)
+            source += at * stride
         return Elements(target, source, inside, np.full(r.size, self.lane))
 
 
@@ -171,12 +174,11 @@ def _bulk_load(
     warp: Warp,
     node: UOp,
     stage: Array,
-    column: Array,
-    row: Array,
     number: Array,
+    *places: Array,
 ) -> None:
-    tile, _, tensor_map, _, _, barriers, _ = node.operands
-    box = _asked_box(warp, node, tile, stage, row, column)
+    tile, _, tensor_map, barriers = node.operands[:4]
+    box = _asked_box(warp, node, tile, stage, places)
     mbarrier = find_mbarrier(warp, node, barriers, int(number[box.lane]))
     mbarrier.time += 1
     time, block = mbarrier.time, warp.block
@@ -189,12 +191,11 @@ def _bulk_load(
 def _bulk_store(
     warp: Warp,
     node: UOp,
-    column: Array,
-    row: Array,
     stage: Array,
+    *places: Array,
 ) -> None:
-    tensor_map, _, _, tile, _ = node.operands
-    box = _asked_box(warp, node, tile, stage, row, column)
+    tensor_map, tile = node.operands[:2]
+    box = _asked_box(warp, node, tile, stage, places)
     loaded = box.elements(tile, tensor_map)
     inside = loaded.inside
     stored = Elements(
@@ -211,11 +212,10 @@ def _asked_box(
     node: UOp,
     tile: UOp,
     stage: Array,
-    row: Array,
-    column: Array,
+    places: Sequence[Array],
 ) -> Box:
     lane = warp.single_lane(node)
-    box = Box(int(stage[lane]), int(row[lane]), int(column[lane]), lane)
+    box = Box(int(stage[lane]), tuple([int(each[lane]) for each in places]), lane)
     require_stage(warp, node, tile, box.stage)
     return box
 

@@ -9,7 +9,7 @@ import numpy as np
 from tinytensor.ops.block_memory import PRODUCTS
 from tinytensor.ops.block_warp import LANES, Register, Warp
 from tinytensor.ops.fragments import WARP_THREADS
-from tinytensor.ops.interpret import EVALUATE, Array, constant, evaluate, round_to
+from tinytensor.ops.interpret import EVALUATE, Array, constant, evaluate, round_to, scalar_of
 from tinytensor.ops.interpret_linear import FUNCTIONS
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
@@ -118,9 +118,15 @@ def _const(warp: Warp, node: UOp) -> Array:
     return np.full(WARP_THREADS, constant(node))
 
 
+def _variable(warp: Warp, node: UOp) -> Array:
+    return np.full(WARP_THREADS, scalar_of(node, warp.block.launch.scalars))
+
+
 def _place(warp: Warp, node: UOp) -> Array:
     if node.attrs.kind == "thread":
         return (warp.number * WARP_THREADS + LANES).astype(np.int32)
+    if node.attrs.kind == "warp":
+        return np.full(WARP_THREADS, warp.number, np.int32)
     axis = ("block_x", "block_y", "block_z").index(node.attrs.kind)
     return np.full(WARP_THREADS, warp.block.place[axis], np.int32)
 
@@ -168,7 +174,7 @@ def _call(warp: Warp, node: UOp, cond: Array, *operands: Array) -> Array:
 CONTROL_STEPS: dict[Op, Callable[..., Array | None]] = {
     **dict.fromkeys(EVALUATE, _elementwise),
     **dict.fromkeys((Op.PARAM, Op.WORKSPACE, Op.SHARED, Op.TILE, Op.MBARRIERS), _nothing),
-    Op.TENSOR_MAP: _nothing,
+    **dict.fromkeys((Op.TENSOR_MAP, Op.GRID_WAIT), _nothing),
     **dict.fromkeys((Op.LANE, Op.SHUFFLE), _shuffle),
     Op.LOOP: _loop,
     Op.ENDLOOP: _end_loop,
@@ -181,6 +187,7 @@ CONTROL_STEPS: dict[Op, Callable[..., Array | None]] = {
     Op.READ: _read,
     Op.WRITE: _write,
     Op.CONST: _const,
+    Op.VARIABLE: _variable,
     Op.PLACE: _place,
     Op.SPLAT: _splat,
     Op.STACK: _stack,

@@ -156,7 +156,9 @@ def _read_tile(
     stage, row, column = place
     first, second = np.meshgrid(outer, k, indexing="ij")
     rows, columns = (first, second) if k_major else (second, first)
-    index = element_index(tile, np.full(rows.shape, stage), rows + row, columns + column)
+    further = 0 if k_major else columns // tile.attrs.columns
+    columns = columns if k_major else columns % tile.attrs.columns
+    index = element_index(tile, stage + further, rows + row, columns + column)
     lanes = np.zeros(index.size, np.int64)
     outside = (columns + column >= tile.attrs.columns) | (rows + row >= tile.attrs.rows)
     if outside.any():
@@ -198,7 +200,8 @@ def _number(coordinates: Array) -> tuple[Array, Array]:
 
 def _wgmma_fence(warp: Warp, node: UOp) -> None:
     warp.require_whole(node)
-    warp.registers[node.operands[0]].fenced = True
+    for each in node.operands:
+        warp.registers[each].fenced = True
 
 
 PRODUCT_STEPS: dict[Op, Callable[..., Array | None]] = {

@@ -21,9 +21,9 @@ KIND_OF = {
 }
 
 
-def _barrier(warp: Warp, node: UOp) -> Wait:
+def _barrier(warp: Warp, node: UOp, *group: Array) -> Wait:
     warp.require_whole(node)
-    barrier = warp.block.barrier(node.attrs.number)
+    barrier = warp.block.barrier(node.attrs.number + sum([warp.same(node, x) for x in group]))
     generation = barrier.generation
     if not barrier.arrive(node.attrs.threads, WARP_THREADS, warp.release()):
         raise warp.refuse(node, "others await another number of threads there, or too many come")

@@ -24,7 +24,7 @@ from tinytensor.ops.fragments import WARP_THREADS
 from tinytensor.ops.interpret import Array
 from tinytensor.ops.linear import Grid, Linear
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import Number, UOp
 
 CLOSERS = (Op.ENDLOOP, Op.ENDIF, Op.ENDROLE)
 OPENERS = (Op.LOOP, Op.IF, Op.ROLE)
@@ -35,13 +35,19 @@ class Launch:
     """What all blocks of a grid share: the statements, and global memory."""
 
     def __init__(
-        self, linear: Linear, grid: Grid, params: Sequence[Memory], workspace: Memory
+        self,
+        linear: Linear,
+        grid: Grid,
+        params: Sequence[Memory],
+        workspace: Memory,
+        scalars: Sequence[Number] = (),
     ) -> None:
         self.name = linear.name
         self.grid = grid
         self.statements = linear.statements
         self.params = params
         self.workspace = workspace
+        self.scalars = scalars
         numbered = list(enumerate(linear.statements))
         self.opened = {node: i for i, node in numbered if node.op in OPENERS}
         self.halved = {node.operands[0]: i for i, node in numbered if node.op is Op.ELSE}
@@ -211,8 +217,7 @@ class Warp:
         if buffer.op is Op.PARAM:
             return launch.params[attrs.number], 0, attrs.elements
         if buffer.op is Op.TENSOR_MAP:
-            memory = launch.params[attrs.param]
-            return memory, 0, memory.contents.size // buffer.dtype.itemsize
+            return self.memory(buffer.operands[0])
         if buffer.op is Op.TILE:
             count = attrs.rows * attrs.columns * attrs.stages
             return self.block.shared, attrs.offset_bytes, count

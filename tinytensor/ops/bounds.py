@@ -87,6 +87,10 @@ def _range(node: UOp) -> Bounds:
     return 0, max(node.extent - 1, 0)
 
 
+def _variable(node: UOp) -> Bounds:
+    return node.attrs.least, node.attrs.most
+
+
 def _iota(node: UOp) -> Bounds:
     return _fit(node.dtype, 0, max(node.attrs.extent - 1, 0))
 
@@ -277,6 +281,7 @@ _BOUNDS: dict[Op, Callable[[UOp], Bounds]] = {
     Op.CONST: _const,
     Op.RANGE: _range,
     Op.IOTA: _iota,
+    Op.VARIABLE: _variable,
     Op.LOOP: _loop,
     Op.PLACE: _place,
     Op.ADD: _add,

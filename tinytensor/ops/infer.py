@@ -34,6 +34,22 @@ def _leaf(node: UOp) -> Shape:
     return ()
 
 
+def _range(node: UOp) -> Shape:
+    exact = [each.dtype is dtypes.index for each in node.operands]
+    check(len(exact) <= 1 and all(exact), node, "has another extent than one index")
+    return ()
+
+
+def _variable(node: UOp) -> Shape:
+    attrs, dtype = node.attrs, node.dtype
+    check(not dtype.is_half and dtype.lanes == 1, node, "is no scalar that a launch can take")
+    ends = (attrs.least, attrs.most)
+    check(dtype.is_float or ends[0] <= ends[1], node, "no value lies between its ends")
+    multiples = all(end % attrs.multiple_of == 0 for end in ends)
+    check(multiples, node, "an end is no multiple as all values are")
+    return _leaf(node)
+
+
 def _buffer(node: UOp) -> Shape:
     shape: Shape = node.attrs.shape
     return shape
@@ -45,16 +61,20 @@ def _iota(node: UOp) -> Shape:
 
 
 def _elementwise(node: UOp) -> Shape:
-    first = node.operands[0]
-    check(len(node.operands) == len(node.op.operands), node, "has another number of operands")
-    check(all([each.shape == first.shape for each in node.operands]), node, "shapes differ")
-    check(all([each.dtype.lanes == node.dtype.lanes for each in node.operands]), node, "lanes")
+    first, *others = node.operands
+    lanes = node.dtype.lanes
+    check(len(others) + 1 == len(node.op.operands), node, "has another number of operands")
+    for each in others:
+        check(each.shape == first.shape, node, "shapes differ")
+        check(each.dtype is first.dtype or each.dtype.lanes == lanes, node, "lanes")
+    check(first.dtype.lanes == lanes, node, "lanes")
     return first.shape
 
 
 def _arithmetic(node: UOp) -> Shape:
     shape = _elementwise(node)
-    check(all([each.dtype is node.dtype for each in node.operands]), node, "dtypes differ")
+    for each in node.operands:
+        check(each.dtype is node.dtype, node, "dtypes differ")
     scalar = node.dtype.scalar
     if node.op in INTEGER_ONLY:
         check(scalar.is_int or scalar is dtypes.bool, node, "takes integers or bool")
@@ -232,7 +252,8 @@ def _shuffle(node: UOp) -> Shape:
 
 
 INFER: dict[Op, Callable[[UOp], Shape]] = {
-    **dict.fromkeys((Op.CONST, Op.PARAM, Op.RANGE, Op.WORKSPACE, Op.REGISTER), _leaf),
+    **dict.fromkeys((Op.CONST, Op.PARAM, Op.WORKSPACE, Op.REGISTER), _leaf),
+    Op.RANGE: _range,
     **dict.fromkeys((*UNARY, *BINARY, *MACHINE), _arithmetic),
     **dict.fromkeys(COMPARE, _compare),
     **dict.fromkeys((Op.SINK, Op.LOOP, Op.ENDLOOP, Op.IF, Op.ELSE, Op.ENDIF), _scalar),
@@ -241,6 +262,7 @@ INFER: dict[Op, Callable[[UOp], Shape]] = {
     **BLOCK_INFER,
     Op.BUFFER: _buffer,
     Op.IOTA: _iota,
+    Op.VARIABLE: _variable,
     Op.PHILOX: _philox,
     Op.WHERE: _where,
     Op.CAST: _elementwise,

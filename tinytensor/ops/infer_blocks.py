@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tinytensor.ops.uop import UOp
 
 Shape = tuple[int, ...]
-PLACES = ("thread", "block_x", "block_y", "block_z")
+PLACES = ("thread", "warp", "block_x", "block_y", "block_z")
 INDICES = (dtypes.int32, dtypes.int64)
 GLOBAL = (Op.PARAM, Op.WORKSPACE)
 ON_CHIP = (Op.SHARED, Op.TILE)
@@ -22,6 +22,7 @@ TILE_ALIGNMENT_BYTES = 1024  # the period of the swizzle, and what matrix descri
 COPY_BYTES = (4, 8, 16)
 BARRIER_NUMBERS = 16
 BOX_LIMIT = 256
+RANKS = range(2, 6)  # of tensor maps
 SWIZZLE_BYTES = (0, 32, 64, 128)
 
 
@@ -97,11 +98,16 @@ def _mbarriers(node: UOp) -> Shape:
 def _tensor_map(node: UOp) -> Shape:
     attrs, itemsize = node.attrs, node.dtype.itemsize
     _count(node)
-    planar = len(attrs.shape) == len(attrs.box) == 2 and len(attrs.strides) == 1
-    check(planar, node, "describes rows and columns")
+    (buffer,) = node.operands
+    seen = buffer.op in GLOBAL and buffer.dtype is node.dtype
+    check(seen, node, "sees global memory, in its dtype")
+    rank = len(attrs.shape)
+    agree = rank in RANKS and len(attrs.box) == rank and len(attrs.strides) == rank - 1
+    check(agree, node, "describes rows and columns, and up to 3 axes around them")
     check(min(*attrs.shape, *attrs.box) >= 1, node, "is empty")
     check(max(attrs.box) <= BOX_LIMIT, node, f"a box has at most {BOX_LIMIT} elements a side")
-    check(attrs.strides[0] * itemsize % 16 == 0, node, "16 bytes divide the stride of rows")
+    starts = [each * itemsize % 16 for each in (attrs.offset, *attrs.strides)]
+    check(not any(starts), node, "16 bytes divide the offset and the stride of each axis")
     box_bytes = attrs.box[0] * itemsize
     check(box_bytes % 16 == 0, node, "16 bytes divide a row of the box")
     known = attrs.swizzle_bytes in SWIZZLE_BYTES
@@ -115,7 +121,10 @@ def _barrier(node: UOp) -> Shape:
     attrs = node.attrs
     check(0 <= attrs.number < BARRIER_NUMBERS, node, f"numbers are below {BARRIER_NUMBERS}")
     check(attrs.threads >= 32 and attrs.threads % 32 == 0, node, "awaits whole warps, one or more")
-    return _effect(node)
+    check(node.dtype is dtypes.void, node, "has no value: dtype void")
+    grouped = len(node.operands) == 0 or len(node.operands) == 1 and attrs.number > 0
+    check(grouped and _are_indices(*node.operands), node, "named ones alone have groups, integers")
+    return ()
 
 
 def _exchange(node: UOp) -> Shape:
@@ -221,38 +230,40 @@ def _check_accumulator(node: UOp, accumulator: UOp, registers: int) -> None:
 
 
 def _accumulator_effect(node: UOp) -> Shape:
-    register = node.operands[0]
-    is_register = register.op is Op.REGISTER and register.dtype.scalar is dtypes.float32
-    check(is_register, node, "is about a float32 register")
+    check(node.dtype is dtypes.void, node, "has no value: dtype void")
+    registers = [x.op is Op.REGISTER and x.dtype.scalar is dtypes.float32 for x in node.operands]
+    check(all(registers) and len(registers) > 0, node, "is about float32 registers")
+    check(node.op is not Op.MMA_WAIT or len(registers) == 1, node, "is about one register")
     if node.op is not Op.WGMMA_FENCE:
         check(node.attrs.pending >= 0, node, "leaves a negative number of groups")
-    return _effect(node)
+    return ()
 
 
 # Hopper.
 def _bulk_load(node: UOp) -> Shape:
-    _effect(node)
-    tile, stage, tensor_map, column, row, barriers, number = node.operands
-    _check_box(node, tile, tensor_map)
+    tile, stage, tensor_map, barriers, number, *places = node.operands
+    _check_box(node, tile, tensor_map, places)
     check(barriers.op is Op.MBARRIERS, node, "counts its bytes at something that is no barrier")
-    check(_are_indices(stage, column, row, number), node, "places are int32 or int64")
+    check(_are_indices(stage, number, *places), node, "places are int32 or int64")
     return ()
 
 
 def _bulk_store(node: UOp) -> Shape:
-    _effect(node)
-    tensor_map, column, row, tile, stage = node.operands
-    _check_box(node, tile, tensor_map)
-    check(_are_indices(stage, column, row), node, "places are int32 or int64")
+    tensor_map, tile, stage, *places = node.operands
+    _check_box(node, tile, tensor_map, places)
+    check(_are_indices(stage, *places), node, "places are int32 or int64")
     return ()
 
 
-def _check_box(node: UOp, tile: UOp, tensor_map: UOp) -> None:
+def _check_box(node: UOp, tile: UOp, tensor_map: UOp, places: list[UOp]) -> None:
+    check(node.dtype is dtypes.void, node, "has no value: dtype void")
     kinds = tile.op is Op.TILE and tensor_map.op is Op.TENSOR_MAP
     check(kinds, node, "moves something else than a tile and the box of a tensor map")
     check(tile.dtype is tensor_map.dtype, node, "dtypes differ")
     attrs = tensor_map.attrs
-    check(attrs.box == (tile.attrs.columns, tile.attrs.rows), node, "the box is no whole tile")
+    whole = (tile.attrs.columns, tile.attrs.rows, *[1] * (len(attrs.box) - 2))
+    check(attrs.box == whole, node, "the box is no whole tile")
+    check(len(places) == len(attrs.shape), node, "has a place for each axis of the map")
     swizzle = attrs.box[0] * tile.dtype.itemsize if tile.attrs.swizzle else 0
     check(attrs.swizzle_bytes == swizzle, node, "the swizzles of tile and box differ")
 
@@ -271,14 +282,17 @@ def _wgmma(node: UOp) -> Shape:
         row_bytes = tile.attrs.columns * tile.dtype.itemsize
         legal = tile.attrs.swizzle and row_bytes in (32, 64, 128)
         check(legal, node, "reads swizzled tiles with rows of 32, 64 or 128 bytes")
-        check(k_major or extent <= tile.attrs.columns, node, "a row of k holds the whole extent")
+        columns = tile.attrs.columns
+        whole = k_major or extent <= columns or extent % columns == 0
+        check(whole, node, "rows of k hold the whole extent, or whole stages do")
     _check_accumulator(node, accumulator, shape.n // 2)
     return ()
 
 
 _ON_BARRIERS = _on(Op.MBARRIERS, "is about something that is no mbarrier")
 BLOCK_INFER: dict[Op, Callable[[UOp], Shape]] = {
-    **dict.fromkeys((Op.COPY_COMMIT, Op.BULK_COMMIT, Op.PROXY_FENCE, Op.WGMMA_COMMIT), _effect),
+    **dict.fromkeys((Op.COPY_COMMIT, Op.BULK_COMMIT, Op.WGMMA_COMMIT), _effect),
+    **dict.fromkeys((Op.PROXY_FENCE, Op.GRID_WAIT), _effect),
     **dict.fromkeys((Op.COPY_WAIT, Op.BULK_WAIT), _wait),
     **dict.fromkeys((Op.MMA_WAIT, Op.WGMMA_FENCE, Op.WGMMA_WAIT), _accumulator_effect),
     **dict.fromkeys((Op.MBARRIER_INIT, Op.MBARRIER_EXPECT), _ON_BARRIERS),

@@ -8,7 +8,7 @@ of the C library are taken in float64 and rounded.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -18,7 +18,7 @@ from tinytensor.dtype import DType, dtypes, round_to_bfloat16
 from tinytensor.errors import InternalError
 from tinytensor.ops.op import Op
 from tinytensor.ops.philox import random_bits
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import Number, UOp
 
 LEAST_NORMAL = 2.0**-126  # of float32
 Array = np.ndarray[Any, Any]  # any shape, and the value type of some dtype
@@ -37,6 +37,11 @@ def constant(node: UOp) -> Array:
         return np.array(node.value, node.dtype.value_numpy)
     bits = np.array(node.attrs.bits, f"uint{node.dtype.bits}")
     return from_storage(bits.view(node.dtype.storage_numpy), node.dtype)
+
+
+def scalar_of(node: UOp, scalars: Sequence[Number]) -> Array:
+    """Return the value of a VARIABLE among a launch's scalars, as an array without axes."""
+    return round_to(np.asarray(scalars[node.attrs.number]), node.dtype)
 
 
 def to_storage(values: Array, dtype: DType) -> Array:
@@ -223,6 +228,10 @@ def _multiply_add_exactly(x: float, y: float, z: float) -> float:
 _MULTIPLY_ADD = np.frompyfunc(_multiply_add_exactly, 3, 1)
 
 
+def _scale(x: Array, n: Array) -> Array:
+    return np.ldexp(x, np.nan_to_num(n).astype(np.int32))
+
+
 # Bits.
 def _shift(function: Callable[..., Array]) -> Meaning:
     """Lift a shift: outside 0 .. bits - 1 a right shift leaves the sign, a left shift nothing."""
@@ -304,6 +313,7 @@ EVALUATE: dict[Op, Meaning] = {
     Op.TRUNCDIV: _arithmetic(_truncated_divide),
     Op.TRUNCMOD: _arithmetic(_truncated_modulo),
     Op.ABS: _arithmetic(np.abs),
+    Op.SCALE: _arithmetic(_scale),
     Op.EXP2_APPROX: _flushing(np.exp2),
     Op.RECIPROCAL_APPROX: _flushing(np.reciprocal),
 }

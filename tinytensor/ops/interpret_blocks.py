@@ -22,6 +22,7 @@ from tinytensor.ops.block_warp import Block, Launch, Warp, agents_of
 from tinytensor.ops.interpret import Array
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
+from tinytensor.ops.uop import Number
 
 Place = tuple[int, int, int]
 BLOCKS: dict[Op, Callable[..., Array | Wait | None]] = {
@@ -37,6 +38,7 @@ def run_blocks(
     arrays: Sequence[Array],
     seed: int = 0,
     blocks: Sequence[Place] | None = None,
+    scalars: Sequence[Number] = (),
 ) -> None:
     """Run one launch on the params' arrays: 1-D, as memory holds them (bfloat16: uint16).
 
@@ -45,7 +47,7 @@ def run_blocks(
     Raises: InternalError, naming statement and thread, for an access outside its buffer, a read of
     what was never written, a race, a deadlock, and threads that should agree and do not.
     """
-    run_launches((linear,), arrays, seed, blocks)
+    run_launches((linear,), arrays, seed, blocks, scalars)
 
 
 def run_launches(
@@ -53,6 +55,7 @@ def run_launches(
     arrays: Sequence[Array],
     seed: int = 0,
     blocks: Sequence[Place] | None = None,
+    scalars: Sequence[Number] = (),
 ) -> None:
     """Run launches one after the other; they share scratch memory. See `run_blocks`."""
     order = np.random.default_rng(seed)
@@ -69,7 +72,7 @@ def run_launches(
         ]
         workspace = Memory(scratch, agents, is_poison=True)
         workspace.written = written
-        launch = Launch(linear, linear.grid, params, workspace)
+        launch = Launch(linear, linear.grid, params, workspace, scalars)
         places = list(np.ndindex(*linear.grid.blocks)) if blocks is None else list(blocks)
         for number in order.permutation(len(places)):
             x, y, z = places[number]

@@ -16,6 +16,7 @@ import numpy as np
 
 from tinytensor.dtype import DType
 from tinytensor.errors import InternalError
+from tinytensor.ops.extents import index_at
 from tinytensor.ops.fold import fold
 from tinytensor.ops.interpret import (
     EVALUATE,
@@ -24,12 +25,13 @@ from tinytensor.ops.interpret import (
     evaluate,
     from_storage,
     round_to,
+    scalar_of,
     to_storage,
 )
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
-from tinytensor.ops.uop import UOp, walk
+from tinytensor.ops.uop import Number, UOp, walk
 
 # The widest temporary, in elements: 64 MiB of float64 around a contraction, whose operands are
 # computed again for every block; elsewhere what stays in the second-level cache.
@@ -58,21 +60,26 @@ class Step:
     unread: tuple[UOp, ...]
 
 
-def run_kernel(kernel: Kernel, arrays: Sequence[Array]) -> None:
+def run_kernel(kernel: Kernel, arrays: Sequence[Array], scalars: Sequence[Number] = ()) -> None:
     """Run a kernel on its params' arrays: 1-D, as memory holds them (bfloat16: uint16)."""
-    run_sink(kernel.sink, kernel.ranges, arrays)
+    run_sink(kernel.sink, kernel.ranges, arrays, scalars)
 
 
-def run_sink(sink: UOp, ranges: Sequence[UOp], arrays: Sequence[Array]) -> None:
+def run_sink(
+    sink: UOp, ranges: Sequence[UOp], arrays: Sequence[Array], scalars: Sequence[Number] = ()
+) -> None:
     """Run all stores of a sink, in blocks over `ranges`, outermost first.
 
     Cost: no temporary is larger than a block, except where folded ranges alone exceed one.
     """
-    nodes = walk([sink])
-    affine = find_affine(nodes)
+    nodes = walk([sink, *ranges])
+    affine = find_affine(nodes, scalars)
     steps = _plan_steps(nodes, affine)
-    for block in _split_into_blocks(nodes, ranges):
-        space = _Space(block, affine, arrays)
+    extents = {each: extent_at(each, scalars) for each in nodes if each.op is Op.RANGE}
+    whole = _ranges_in_one_piece(nodes)
+    split = [each for each in ranges if each not in whole]
+    for block in _split_into_blocks(nodes, split, extents):
+        space = _Space(block, affine, arrays, scalars)
         values: dict[UOp, Array] = {}
         for step in steps:
             operands = [values[each] for each in step.reads]
@@ -83,6 +90,7 @@ def run_sink(sink: UOp, ranges: Sequence[UOp], arrays: Sequence[Array]) -> None:
 
 # What to evaluate.
 def _plan_steps(nodes: Sequence[UOp], affine: dict[UOp, Affine]) -> list[Step]:
+    nodes = sorted(nodes, key=lambda each: each.op is Op.STORE)  # they come after all that is read
     needed = {node for node in nodes if node.op is Op.STORE}
     reads: dict[UOp, tuple[UOp, ...]] = {}
     last_reader: dict[UOp, UOp] = {}
@@ -104,6 +112,8 @@ def _values_read(node: UOp, affine: dict[UOp, Affine]) -> tuple[UOp, ...]:
         return node.operands[:1]
     if node.op is Op.CONTRACT:
         return node.operands[:2]
+    if node.op is Op.RANGE:
+        return ()
     if node.op not in (Op.LOAD, Op.STORE):
         return node.operands
     return node.operands[2 if _is_view(node, affine) else 1 :]
@@ -115,7 +125,7 @@ def _is_view(node: UOp, affine: dict[UOp, Affine]) -> bool:
     return len(node.operands) == guard_position and node.operands[1] in affine
 
 
-def find_affine(nodes: Sequence[UOp]) -> dict[UOp, Affine]:
+def find_affine(nodes: Sequence[UOp], scalars: Sequence[Number] = ()) -> dict[UOp, Affine]:
     """Return the affine form of each index expression that has one; operands come before users."""
     found: dict[UOp, Affine] = {}
     for node in nodes:
@@ -123,6 +133,8 @@ def find_affine(nodes: Sequence[UOp]) -> dict[UOp, Affine]:
             found[node] = Affine(0, {node: 1})
         elif node.op is Op.CONST and node.dtype.kind == "index":
             found[node] = Affine(int(node.value), {})
+        elif node.op is Op.VARIABLE and node.dtype.kind == "index":
+            found[node] = Affine(int(scalars[node.attrs.number]), {})
         elif node.op in (Op.ADD, Op.SUB, Op.MUL) and found.keys() >= set(node.operands):
             x, y = (found[each] for each in node.operands)
             if node.op is not Op.MUL:
@@ -148,19 +160,50 @@ def _scale(x: Affine, factor: int) -> Affine:
 
 
 # Blocks.
-def _split_into_blocks(nodes: Sequence[UOp], ranges: Sequence[UOp]) -> Iterator[Block]:
-    """Split the ranges, outermost first, until no value of a block is too large."""
+def _ranges_in_one_piece(nodes: Sequence[UOp]) -> frozenset[UOp]:
+    """Return the ranges that some fold of what the stores overwrite does not vary over.
+
+    All of a row is folded before any of it is written, so it is never split.
+    """
+    varies = dependencies(nodes)
+    written = {node.operands[0] for node in nodes if node.op is Op.STORE}
+    folds = [
+        node
+        for node in nodes
+        if folded_ranges(node)
+        and any(each.op is Op.LOAD and each.operands[0] in written for each in walk((node,)))
+    ]
+    ranges = frozenset([node for node in nodes if node.op is Op.RANGE])
+    return ranges.difference(*[varies[fold] for fold in folds]) if folds else frozenset()
+
+
+def _split_into_blocks(
+    nodes: Sequence[UOp], ranges: Sequence[UOp], extents: dict[UOp, int]
+) -> Iterator[Block]:
+    """Split some ranges, outermost first, until no value of a block is too large.
+
+    All others stay whole.
+    """
     contracts = any(node.op is Op.CONTRACT for node in nodes)
     limit = CONTRACTION_ELEMENTS if contracts else CACHED_ELEMENTS
     spaces = set(dependencies(nodes).values())
-    counts = {node: node.extent for node in (*ranges, *nodes) if node.op is Op.RANGE}
+    counts = {each: extents[each] for each in dict.fromkeys((*ranges, *extents))}
     for each in ranges:
         sizes = [_count(space - {each}, counts) for space in spaces if each in space]
         fitting = limit // max(sizes, default=1)
-        counts[each] = min(each.extent, max(fitting, 1))
-    parts = [_parts(each.extent, count) for each, count in counts.items()]
+        counts[each] = min(extents[each], max(fitting, 1))
+    parts = [_parts(extents[each], count) for each, count in counts.items()]
     for chosen in itertools.product(*parts):
         yield dict(zip(counts, chosen, strict=True))
+
+
+def extent_at(range_: UOp, scalars: Sequence[Number]) -> int:
+    """Return how many values a RANGE has in a launch with those scalars."""
+    if not range_.is_open:
+        return range_.extent
+    variables = [node for node in walk(range_.operands) if node.op is Op.VARIABLE]
+    values = {each: int(scalars[each.attrs.number]) for each in variables}
+    return index_at(range_.operands[0], values)
 
 
 def _count(space: frozenset[UOp], counts: dict[UOp, int]) -> int:
@@ -178,10 +221,17 @@ def _parts(extent: int, count: int) -> list[range]:
 class _Space:
     """What evaluation reads in one block: the ranges' axes and values, and the arrays."""
 
-    def __init__(self, block: Block, affine: dict[UOp, Affine], arrays: Sequence[Array]) -> None:
+    def __init__(
+        self,
+        block: Block,
+        affine: dict[UOp, Affine],
+        arrays: Sequence[Array],
+        scalars: Sequence[Number],
+    ) -> None:
         self.block = block
         self.affine = affine
         self.arrays = arrays
+        self.scalars = scalars
         self.axis = {each: axis for axis, each in enumerate(block)}
         self.by_number = {each.attrs.number: each for each in block}
         self.ndim = len(block)
@@ -238,6 +288,10 @@ def _const(space: _Space, node: UOp) -> Array:
     return constant(node).reshape((1,) * space.ndim)
 
 
+def _variable(space: _Space, node: UOp) -> Array:
+    return scalar_of(node, space.scalars).reshape((1,) * space.ndim)
+
+
 def _range(space: _Space, node: UOp) -> Array:
     positions = space.block[node]
     shape = [1] * space.ndim
@@ -283,7 +337,7 @@ def _inside(node: UOp, index: Array, array: Array) -> Array:
 def _reduce(space: _Space, node: UOp, x: Array) -> Array:
     shape, ranges = list(x.shape), folded_ranges(node)
     for each in ranges:
-        shape[space.axis[each]] = each.extent
+        shape[space.axis[each]] = len(space.block[each])
     axes = tuple([space.axis[each] for each in ranges])
     full = np.broadcast_to(x, shape)
     return fold(node.attrs.combine, full, axes, node.dtype)
@@ -344,6 +398,7 @@ def _largest(values: Array) -> float:
 INDEXED: dict[Op, Callable[..., Array]] = {
     **{op: _elementwise for op in EVALUATE if op in ELEMENTWISE},
     Op.CONST: _const,
+    Op.VARIABLE: _variable,
     Op.RANGE: _range,
     Op.LOAD: _load,
     Op.STORE: _store,

@@ -18,11 +18,12 @@ from tinytensor.ops.interpret import (
     evaluate,
     from_storage,
     round_to,
+    scalar_of,
     to_storage,
 )
-from tinytensor.ops.linear import Linear
+from tinytensor.ops.linear import UNORDERED, Linear
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import Number, UOp
 
 POISON_BYTE = 0xA5
 # The C library's functions, by their float64 names.
@@ -33,14 +34,16 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 }
 
 
-def run_linear(linear: Linear, arrays: Sequence[Array], poison: bool = True) -> None:
+def run_linear(
+    linear: Linear, arrays: Sequence[Array], poison: bool = True, scalars: Sequence[Number] = ()
+) -> None:
     """Run one launch on the params' arrays: 1-D, as memory holds them (bfloat16: uint16).
 
     Scratch memory starts as 0xA5 bytes; with `poison`, a read of what was never written is refused.
 
     Raises: InternalError, naming the statement, for that, and for an access outside its buffer.
     """
-    machine = _Machine(linear, arrays, poison)
+    machine = _Machine(linear, arrays, poison, scalars)
     while machine.position < len(linear.statements):
         machine.run_statement(linear.statements[machine.position])
         machine.position += 1
@@ -49,15 +52,19 @@ def run_linear(linear: Linear, arrays: Sequence[Array], poison: bool = True) -> 
 class _Machine:
     """The state of a launch: the position, values of statements, registers, and memory."""
 
-    def __init__(self, linear: Linear, arrays: Sequence[Array], poison: bool) -> None:
+    def __init__(
+        self, linear: Linear, arrays: Sequence[Array], poison: bool, scalars: Sequence[Number]
+    ) -> None:
         self.name = linear.name
         self.arrays = arrays
+        self.scalars = scalars
         self.poison = poison
         self.position = 0
         self.values: dict[UOp, Array] = {}
         self.registers: dict[UOp, Array] = {}
         self.scratch = np.full(linear.workspace_bytes, POISON_BYTE, np.uint8)
         self.written = np.zeros(linear.workspace_bytes, np.bool_)
+        self.stored = [np.zeros(each.size, np.bool_) for each in arrays]
         numbered = list(enumerate(linear.statements))
         self.opened = {node: i for i, node in numbered if node.op in (Op.LOOP, Op.IF)}
         self.halved = {node.operands[0]: i for i, node in numbered if node.op is Op.ELSE}
@@ -76,14 +83,15 @@ class _Machine:
         return InternalError(f"run linear: {self.name}: {sentence}: {where}.")
 
     def elements(self, node: UOp, index: Array) -> tuple[Array, Array]:
-        """Return the elements an access touches, and which of their bytes were written."""
+        """Return the elements an access touches, and which (of scratch: bytes) were written."""
         buffer, begin, valid = node.operands[0], int(index), node.attrs.valid
         count, itemsize = buffer.attrs.elements, buffer.dtype.itemsize
         if begin < 0 or begin + valid > count:
             sentence = f"elements {begin} to {begin + valid - 1} are not within {count}"
             raise self.refuse(node, sentence)
         if buffer.op is Op.PARAM:
-            return self.arrays[buffer.attrs.number][begin : begin + valid], _NOWHERE
+            number, touched = buffer.attrs.number, slice(begin, begin + valid)
+            return self.arrays[number][touched], self.stored[number][touched]
         first = buffer.attrs.offset_bytes + begin * itemsize
         touched = slice(first, first + valid * itemsize)
         if touched.stop > self.scratch.size:
@@ -91,7 +99,6 @@ class _Machine:
         return self.scratch[touched].view(buffer.dtype.storage_numpy), self.written[touched]
 
 
-_NOWHERE = np.ones(0, np.bool_)
 _CLOSE = (Op.ENDLOOP, Op.ENDIF)
 
 
@@ -143,7 +150,11 @@ def _load(machine: _Machine, node: UOp, index: Array, *guard: Array) -> Array:
     stored = np.zeros(lanes, node.dtype.storage_numpy)
     if all(guard):
         stored[:valid], written = machine.elements(node, index)
-        if machine.poison and not written.all():
+        is_pure = node.attrs.order == UNORDERED
+        if is_pure and written.any():
+            raise machine.refuse(node, "reads what this launch wrote; such a load has an order")
+        is_scratch = node.operands[0].op is Op.WORKSPACE
+        if machine.poison and is_scratch and not written.all():
             raise machine.refuse(node, "reads scratch memory that was never written")
     values = from_storage(stored, node.dtype)
     return values if lanes > 1 else values.reshape(())
@@ -192,6 +203,7 @@ LINEAR: dict[Op, Callable[..., Array | None]] = {
     **dict.fromkeys((Op.PARAM, Op.WORKSPACE, Op.ENDIF), _nothing),
     **dict.fromkeys((Op.LANE, Op.SHUFFLE), _shuffle),
     Op.CONST: lambda machine, node: constant(node),
+    Op.VARIABLE: lambda machine, node: scalar_of(node, machine.scalars),
     Op.LOOP: _loop,
     Op.ENDLOOP: _end_loop,
     Op.IF: _if,

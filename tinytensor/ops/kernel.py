@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 
 from tinytensor.dtype import DType
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +74,14 @@ class Kernel:
     contraction: Contraction | None
     index_dtype: DType
     decisions: tuple[Decision, ...] = ()
+
+    @property
+    def variables(self) -> tuple[UOp, ...]:
+        """The VARIABLE nodes, by number: what each launch is given beside its buffers."""
+        found = [node for node in walk([self.sink, *self.ranges]) if node.op is Op.VARIABLE]
+        return tuple(sorted(found, key=lambda each: int(each.attrs.number)))
+
+    @property
+    def scalars(self) -> str:
+        """How a launch takes each variable: q as an int64, d as a float64."""
+        return "".join(["d" if each.dtype.is_float else "q" for each in self.variables])

@@ -9,13 +9,13 @@ from tinytensor.ops.kernel import Param
 from tinytensor.ops.op import ELEMENTWISE, MACHINE, Op
 from tinytensor.ops.uop import UOp
 
-# Values that depend on their operands alone; a load of a buffer nobody writes is one too.
+# Values that depend on their operands alone; a load of what nobody has written is one too.
 PURE = ELEMENTWISE | {
-    *(Op.CONST, Op.PARAM, Op.WORKSPACE, *MACHINE),
+    *(Op.CONST, Op.VARIABLE, Op.PARAM, Op.WORKSPACE, *MACHINE),
     *(Op.SPLAT, Op.STACK, Op.LANE, Op.SHUFFLE, Op.CALL, Op.MMA),
     *(Op.PLACE, Op.SHARED, Op.TILE, Op.MBARRIERS, Op.TENSOR_MAP),
 }
-UNORDERED = -1  # the order of a load from a buffer that the kernel does not write
+UNORDERED = -1  # the order of a load of elements that the kernel has not written before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Linear:
     Every node appears before its users, in their block (LOOP..ENDLOOP, IF..ELSE..ENDIF) or one
     around it. A pure value may appear again in a block where its first appearance is not visible.
     `workspace_bytes` is the scratch memory one launch needs. `grid` is None for one thread.
+    `scalars` says how the launch takes each VARIABLE, by number: q as an int64, d as a float64.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Linear:
     statements: tuple[UOp, ...]
     workspace_bytes: int
     grid: Grid | None = None
+    scalars: str = ""
 
 
 def is_pure(node: UOp) -> bool:

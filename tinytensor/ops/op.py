@@ -44,6 +44,7 @@ class Op(Enum):
     CONST = ("", "out = attrs.bits, read as dtype", a.ConstAttrs)
     BUFFER = ("", "out[i] = memory[i], row-major", a.BufferAttrs, T)
     IOTA = ("", "out[i] = i", a.ExtentAttrs, T)
+    VARIABLE = ("", "out = the launch's scalar attrs.number", a.VariableAttrs, IL)
     # Elementwise arithmetic; integers wrap at their width, halves round once from float32.
     ADD = ("x y", "out[i] = x[i] + y[i]")
     SUB = ("x y", "out[i] = x[i] - y[i]")
@@ -102,7 +103,7 @@ class Op(Enum):
     COPY = ("x", "out[i] = x[i], on attrs.device", a.DeviceAttrs, T)
     # Kernels: who reads and writes which element.
     PARAM = ("", "out = the kernel's buffer attrs.number", a.ParamAttrs, IL)
-    RANGE = ("", "out = each of 0 .. extent - 1", a.RangeAttrs, I)
+    RANGE = ("extent?", "out = each of 0 .. extent - 1, the attrs' or at most it", a.RangeAttrs, I)
     LOAD = ("buffer index guard?", "out = buffer[index] if guard else 0", a.AccessAttrs, IL)
     STORE = ("buffer index value guard?", "buffer[index] = value if guard", a.AccessAttrs, IL)
     SINK = ("stores*", "all stores", None, I)
@@ -121,6 +122,7 @@ class Op(Enum):
     TRUNCDIV = ("x y", "out[i] = x[i] / y[i] toward 0; y[i] not 0, no overflow", None, L)
     TRUNCMOD = ("x y", "out[i] = x[i] - y[i] * trunc(x[i] / y[i])", None, L)
     ABS = ("x", "out[i] = x[i] without its sign", None, L)
+    SCALE = ("x n", "out[i] = x[i] * 2 ** n[i], rounded once; n[i] whole", None, L)
     EXP2_APPROX = ("x", "out[i] = 2 ** x[i] within 2 ulp; denormals are 0", None, L, FUNCTION)
     RECIPROCAL_APPROX = (
         "x",
@@ -137,10 +139,11 @@ class Op(Enum):
         *(a.CallAttrs, L, FUNCTION),
     )
     # LINEAR of a thread block: who runs, shared memory, and waiting for one another.
-    PLACE = ("", "out = the running thread's number, or its block's", b.PlaceAttrs, L)
+    PLACE = ("", "out = the running thread's number, its warp's or its block's", b.PlaceAttrs, L)
     SHARED = ("", "out = a region of the block's shared memory", b.SharedAttrs, L)
-    BARRIER = ("", "waits until attrs.threads threads have come here", b.BarrierAttrs, L)
+    BARRIER = ("group?", "waits until attrs.threads threads have come here", b.BarrierAttrs, L)
     EXCHANGE = ("x", "out of lane i = x of lane i ^ attrs.distance", b.ExchangeAttrs, L)
+    GRID_WAIT = ("", "waits until the launches before this one have ended", a.EffectAttrs, L)
     ROLE = ("", "what follows is run by attrs.warps warps alone", b.RoleAttrs, L)
     ENDROLE = ("role", "closes role", a.EffectAttrs, L)
     COPY_ASYNC = (
@@ -172,28 +175,28 @@ class Op(Enum):
     MBARRIER_EXPECT = ("barriers i bytes", "arrives at i; awaits bytes more", a.EffectAttrs, L)
     MBARRIER_ARRIVE = ("barriers i", "arrives at barrier i", a.EffectAttrs, L)
     MBARRIER_WAIT = ("barriers i parity", "waits until that phase is over", a.EffectAttrs, L)
-    TENSOR_MAP = ("", "out = a buffer as the bulk copy engine sees it", b.TensorMapAttrs, L)
+    TENSOR_MAP = ("buffer", "out = buffer as the bulk copy engine sees it", b.TensorMapAttrs, L)
     BULK_LOAD = (
-        "tile stage map column row barriers i",
-        "tile[stage] = the box of map at (row, column), 0 outside; its bytes count at barrier i",
+        "tile stage map barriers i places*",
+        "tile[stage] = the box of map at places, 0 outside; its bytes count at barrier i",
         *(a.EffectAttrs, L),
     )
     BULK_STORE = (
-        "map column row tile stage",
-        "the box of map at (row, column) = tile[stage], unfinished until BULK_WAIT",
+        "map tile stage places*",
+        "the box of map at places = tile[stage], unfinished until BULK_WAIT",
         *(a.EffectAttrs, L),
     )
     BULK_COMMIT = ("", "closes a group of this thread's bulk stores", a.EffectAttrs, L)
     BULK_WAIT = ("", "waits until at most attrs.pending groups still read", b.WaitAttrs, L)
     PROXY_FENCE = ("", "makes own shared stores visible to the copy engine", a.EffectAttrs, L)
-    WGMMA_FENCE = ("accumulator", "orders register use before WGMMA", a.EffectAttrs, L)
+    WGMMA_FENCE = ("accumulators*", "orders register use before WGMMA", a.EffectAttrs, L)
     WGMMA = (
         "accumulator x x_index y y_index",
         "accumulator += the product of two shared blocks, in flight until WGMMA_WAIT",
         *(b.WgmmaAttrs, L, SUM),
     )
     WGMMA_COMMIT = ("", "closes a group of products", a.EffectAttrs, L)
-    WGMMA_WAIT = ("accumulator", "waits until at most attrs.pending are left", b.WaitAttrs, L)
+    WGMMA_WAIT = ("accumulators*", "waits until at most attrs.pending are left", b.WaitAttrs, L)
 
     __hash__ = object.__hash__
 
@@ -221,5 +224,5 @@ BINARY = (Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.FLOORDIV, Op.MOD, Op.MAX, Op.MIN, *
 ELEMENTWISE = frozenset((*UNARY, *BINARY, *COMPARE, Op.PHILOX, Op.WHERE, Op.CAST, Op.BITCAST))
 VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SLICE, Op.PAD, Op.CHECK, Op.DETACH))
 APPROXIMATE = (Op.EXP2_APPROX, Op.RECIPROCAL_APPROX)
-MACHINE = (Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD, Op.ABS, *APPROXIMATE)
+MACHINE = (Op.FMA, Op.TRUNCDIV, Op.TRUNCMOD, Op.ABS, Op.SCALE, *APPROXIMATE)
 COMMUTATIVE = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.EQ, Op.NE, *LOGICAL))

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinytensor.ops.uop import UOp
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """What the bulk copy engine is told of a buffer: param `number`, or the workspace's at -1.
+
+    Shape and box in elements, innermost first. Units: `offset_bytes` from the buffer's begin;
+    `strides_bytes` of the axes after the first.
+    """
+
+    number: int
+    offset_bytes: int
+    itemsize: int
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
     """How a GPU runs one entry: blocks of threads. Units: `shared_bytes` of dynamic shared memory.
 
-    `tensor_maps` are the TENSOR_MAP nodes of the entry's last arguments, in order; the runtime
-    encodes each from its buffer's address and passes the 128 bytes by value. An entry that
+    `tensor_maps` are the entry's last arguments, in order; the runtime encodes each from its
+    buffer's address and passes the 128 bytes by value. An entry that
     `waits_itself` may start while the launch before it ends: it touches memory only after waiting.
     """
 
@@ -20,7 +35,7 @@ class LaunchShape:
     grid: tuple[int, int, int]
     threads: int
     shared_bytes: int
-    tensor_maps: tuple[UOp, ...] = ()
+    tensor_maps: tuple[TensorMap, ...] = ()
     waits_itself: bool = False
 
 
@@ -29,9 +44,9 @@ class Program:
     """One compiled unit: self-contained source with one entry, or with one for each GPU launch.
 
     The entry takes `params` buffer addresses in order and, when `workspace_bytes` is above 0, the
-    address of that much scratch memory, 64-byte aligned. For the CPU the source exports
-    `struct PyMethodDef <name>_method`, a METH_FASTCALL function of those addresses as Python ints.
-    For a GPU `launches` are run in order, each with all buffer addresses and the workspace's.
+    address of that much scratch memory, 64-byte aligned; then `scalars`, each an int64 (q) or a
+    float64 (d). For the CPU the source exports `struct PyMethodDef <name>_method`, a METH_FASTCALL
+    function of those as Python numbers. For a GPU `launches` are run in order, each with them all.
     """
 
     name: str
@@ -40,3 +55,4 @@ class Program:
     workspace_bytes: int
     libraries: tuple[str, ...] = ()
     launches: tuple[LaunchShape, ...] = ()
+    scalars: str = ""

@@ -106,6 +106,7 @@ def _linear_lines(linear: Linear) -> list[str]:
     names = name_nodes(walk(linear.statements))
     header = f"linear {linear.name} {linear.workspace_bytes}"
     lines = [header, *_grid_lines(linear.grid), *_param_lines(linear.params)]
+    lines += [f"scalars {linear.scalars}"] if linear.scalars else []
     depth = 0
     for node in linear.statements:
         depth -= node.op in CLOSERS
@@ -149,6 +150,7 @@ class _Reader:
         self.roots: tuple[UOp, ...] = ()
         self.contraction: Contraction | None = None
         self.grid: Grid | None = None
+        self.scalars = ""
 
     def read(self, words: list[str], line: str) -> None:
         """Take in one line."""
@@ -164,6 +166,8 @@ class _Reader:
             self.params.append(Param(_parse_dtype(rest[0]), int(rest[1]), rest[2] == "written"))
         elif first == "grid":
             self.grid = Grid(_parse_blocks(rest[0]), *[int(each) for each in rest[1:]])
+        elif first == "scalars":
+            self.scalars = rest[0]
         elif first == "contraction":
             self.contraction = _parse_contraction(rest, self.nodes)
         elif first == "ranges":
@@ -181,7 +185,8 @@ class _Reader:
         if self.header[0] == "linear":
             _, name, workspace_bytes = self.header
             statements = tuple(self.statements)
-            return Linear(name, params, statements, int(workspace_bytes), self.grid)
+            needs = (int(workspace_bytes), self.grid, self.scalars)
+            return Linear(name, params, statements, *needs)
         if self.header[0] == "kernel":
             _, name, index = self.header
             facts, decisions = self.contraction, tuple(self.decisions)

@@ -24,6 +24,9 @@ class Varies(IntEnum):
     BY_LANE = 2
 
 
+PLACES = {"thread": Varies.BY_LANE, "warp": Varies.BY_WARP}
+
+
 @dataclass(slots=True)
 class Reach:
     """Which threads come to a statement: how the branches around it vary, and its role."""
@@ -69,7 +72,7 @@ def _walk(linear: Linear, varies: dict[UOp, Varies]) -> list[Reach]:
 
 def _value(node: UOp, varies: dict[UOp, Varies]) -> Varies:
     if node.op is Op.PLACE:
-        return Varies.BY_LANE if node.attrs.kind == "thread" else Varies.NOWHERE
+        return PLACES.get(node.attrs.kind, Varies.NOWHERE)
     if node.op in FRAGMENTS:
         return Varies.BY_LANE
     found = max([varies[each] for each in node.operands], default=Varies.NOWHERE)

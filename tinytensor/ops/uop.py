@@ -73,9 +73,14 @@ class UOp:
 
     @property
     def extent(self) -> int:
-        """The number of values of a RANGE."""
+        """The number of values of a RANGE, at most so many where `is_open`."""
         extent: int = self.attrs.extent
         return extent
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a RANGE's number of values is its operand, known only at launch."""
+        return bool(self.operands)
 
     def replace(self, operands: tuple[UOp, ...]) -> UOp:
         """Return the same operation on other operands."""
@@ -184,9 +189,21 @@ def buffer(dtype: DType, shape: tuple[int, ...], device: str) -> UOp:
     return UOp(Op.BUFFER, dtype, (), a.BufferAttrs(next(_SERIALS), shape, device))
 
 
-def make_range(number: int, extent: int) -> UOp:
-    """Return a loop variable of the indexed form."""
-    return UOp(Op.RANGE, dtypes.index, (), a.RangeAttrs(number, extent))
+def make_range(number: int, extent: int, exact: UOp | None = None) -> UOp:
+    """Return a loop variable of the indexed form; `exact` is its extent, known only at launch."""
+    operands = () if exact is None else (exact,)
+    return UOp(Op.RANGE, dtypes.index, operands, a.RangeAttrs(number, extent))
+
+
+def exact_extent(range_: UOp) -> UOp:
+    """Return a RANGE's number of values as an index expression."""
+    return range_.operands[0] if range_.is_open else index_const(range_.extent)
+
+
+def make_variable(number: int, least: int, most: int, multiple_of: int = 1) -> UOp:
+    """Return an index known only at launch, within ends that are multiples as it is."""
+    attrs = a.VariableAttrs(number, least, most, multiple_of)
+    return UOp(Op.VARIABLE, dtypes.index, (), attrs)
 
 
 def walk(roots: Iterable[UOp], stop: Container[UOp] = frozenset()) -> list[UOp]:

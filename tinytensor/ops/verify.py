@@ -102,6 +102,9 @@ def verify_indexed(kernel: Kernel) -> None:
     _check_ranges(verifier, kernel, nodes)
     _check_params(verifier, kernel, nodes)
     _check_contraction(verifier, kernel, nodes)
+    for number, node in enumerate(kernel.variables):
+        dense = node.attrs.number == number
+        verifier.require(dense, node, "number is not its place; variables are numbered from 0")
 
 
 def _check_access(verifier: Verifier, node: UOp) -> None:
@@ -112,7 +115,9 @@ def _check_access(verifier: Verifier, node: UOp) -> None:
     verifier.require(is_index, node, "index is of a user's dtype; it must be of dtype index")
     is_bool = all(each.dtype is dtypes.bool for each in guard)
     verifier.require(is_bool, node, "guard is no bool; it says whether memory is touched")
-    if not guard and all(each.extent for each in walk([index]) if each.op is Op.RANGE):
+    inside = walk([index])
+    is_fixed = all(each.op is not Op.VARIABLE for each in inside)  # else n - 1 - i seems below 0
+    if not guard and is_fixed and all(each.extent for each in inside if each.op is Op.RANGE):
         low, high = bounds_of(index)
         elements = buffer.attrs.elements
         sentence = f"index {low} to {high} leaves {elements} elements; a guard must exclude it"
@@ -324,8 +329,8 @@ def _check_linear_access(verifier: Verifier, node: UOp, linear: Linear) -> None:
     if node.op is Op.STORE:
         check_written(verifier, node, linear.params)
     elif node.attrs.order == UNORDERED:
-        mutable = buffer.op is not Op.PARAM or linear.params[buffer.attrs.number].written
-        verifier.require(not mutable, node, "reads what changes; such a load has an order")
+        is_param = buffer.op is Op.PARAM
+        verifier.require(is_param, node, "reads scratch memory; such a load has an order")
 
 
 # Values.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tinytensor.dtype import dtypes
 from tinytensor.ops.fragments import WARP_THREADS
-from tinytensor.ops.infer_blocks import BLOCK_INFER
+from tinytensor.ops.infer_blocks import BLOCK_INFER, GLOBAL
 from tinytensor.ops.linear import Grid, Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.tile import tile_bytes
@@ -47,8 +47,12 @@ def verify_blocks(verifier: Verifier, linear: Linear) -> None:
         _check_map(verifier, node, linear)
     _check_regions(verifier, linear, grid)
     _check_roles(verifier, linear, grid)
+    has_touched = False
     for node, reach in zip(linear.statements, reaches(linear), strict=True):
         _check_reach(verifier, node, reach, grid)
+        has_touched |= node.op in GLOBAL
+        sentence = "comes after the first buffer; nothing is read or written before it"
+        verifier.require(node.op is not Op.GRID_WAIT or not has_touched, node, sentence)
     _check_in_flight(verifier, linear)
 
 
@@ -63,6 +67,7 @@ def _check_grid(verifier: Verifier, node: UOp, grid: Grid) -> None:
 def _check_places(verifier: Verifier, node: UOp, grid: Grid) -> None:
     if node.op is Op.PLACE:
         extents = dict(zip(BLOCK_AXES, grid.blocks, strict=True))
+        extents["warp"] = grid.threads // WARP_THREADS
         expected = extents.get(node.attrs.kind, grid.threads)
         same = node.attrs.extent == expected
         verifier.require(same, node, f"extent is not the grid's; that has {expected}")
@@ -77,18 +82,14 @@ def _check_width(verifier: Verifier, node: UOp) -> None:
 
 def _check_map(verifier: Verifier, node: UOp, linear: Linear) -> None:
     if node.op is Op.TENSOR_MAP:
-        attrs = node.attrs
-        known = 0 <= attrs.param < len(linear.params)
-        verifier.require(known, node, f"param is unknown; there are {len(linear.params)}")
-        param = linear.params[attrs.param]
-        same = param.dtype is node.dtype
-        verifier.require(same, node, f"dtype is not its param's; that is {param.dtype.name}")
-        columns, rows = attrs.shape
-        reach = (rows - 1) * attrs.strides[0] + columns
-        inside = reach <= param.elements
-        verifier.require(inside, node, f"reaches {reach} elements; it has {param.elements}")
+        attrs, elements = node.attrs, node.operands[0].attrs.elements
+        axes = zip(attrs.shape, (1, *attrs.strides), strict=True)
+        reach = attrs.offset + sum([(extent - 1) * stride for extent, stride in axes]) + 1
+        inside = attrs.offset >= 0 and reach <= elements
+        verifier.require(inside, node, f"reaches {reach} elements; it has {elements}")
     elif node.op is Op.BULK_STORE:
-        written = linear.params[node.operands[0].attrs.param].written
+        buffer = node.operands[0].operands[0]
+        written = buffer.op is not Op.PARAM or linear.params[buffer.attrs.number].written
         verifier.require(written, node, "param is read only; stores go to written params")
 
 
@@ -136,9 +137,10 @@ def _check_reach(verifier: Verifier, node: UOp, reach: Reach, grid: Grid) -> Non
     if node.op is Op.ROLE:
         verifier.require(uniform, node, "is inside a branch by thread; roles are the first branch")
         verifier.require(reach.role is None, node, "is inside another role; roles do not nest")
-    elif node.op is Op.BARRIER and node.attrs.number == 0:
+    elif node.op is Op.GRID_WAIT or node.op is Op.BARRIER and node.attrs.number == 0:
         verifier.require(reach.role is None, node, "is inside a role; all threads must come here")
         verifier.require(uniform, node, "is inside a branch by thread; all threads must come here")
+    if node.op is Op.BARRIER and node.attrs.number == 0:
         everyone = node.attrs.threads == grid.threads
         sentence = f"awaits another number of threads; a block has {grid.threads}"
         verifier.require(everyone, node, sentence)
@@ -193,4 +195,4 @@ def _follow_products(verifier: Verifier, node: UOp, flying: set[UOp]) -> None:
     elif node.op in PRODUCTS:
         flying.add(node.operands[0])
     elif node.op in PRODUCT_WAITS and node.attrs.pending == 0:
-        flying.discard(node.operands[0])
+        flying.difference_update(node.operands)

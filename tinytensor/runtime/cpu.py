@@ -25,7 +25,8 @@ make_builtin.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
 class Executable:
     """A compiled program: `function(*addresses)` runs it, in 30 ns beyond the kernel's own time.
 
-    Units: `workspace_bytes`; above 0, the function takes the scratch memory's address last.
+    Units: `workspace_bytes`; above 0, the function takes the scratch memory's address after the
+    buffers'. Scalars come last.
     """
 
     __slots__ = ("function", "library", "name", "was_cached", "workspace_bytes")
@@ -73,12 +74,14 @@ class CpuDevice(HostDevice[Executable]):
             self._build(cache, missing)
             return [self._executables[key] for key in keys]
 
-    def run(self, work: Executable, buffers: Sequence[Buffer]) -> None:
-        """Run an executable on buffers, in the order of its params."""
+    def run(
+        self, work: Executable, buffers: Sequence[Buffer], scalars: Sequence[float] = ()
+    ) -> None:
+        """Run an executable on buffers, in the order of its params, and its scalars."""
         addresses = [buffer.address for buffer in buffers]
         if work.workspace_bytes:
             addresses.append(self.workspace(work.workspace_bytes))
-        work.function(*addresses)
+        work.function(*addresses, *scalars)
 
     def reserve_workspace(self, works: Sequence[Executable]) -> None:
         """Make this thread's scratch memory large enough for some executables."""

@@ -101,8 +101,8 @@ class DeviceBase(ABC, Generic[Work]):
         raise NotImplementedError(f"{self.name} runs kernels; there is nothing to compile.")
 
     @abstractmethod
-    def run(self, work: Work, buffers: Sequence[Buffer]) -> None:
-        """Start the work on buffers, in the order of its params."""
+    def run(self, work: Work, buffers: Sequence[Buffer], scalars: Sequence[float] = ()) -> None:
+        """Start the work on buffers, in the order of its params, and its scalars."""
 
     def disassemble(self, work: Work) -> str:
         """Give the machine code of some work as text; a device without any says so."""

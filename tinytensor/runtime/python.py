@@ -17,13 +17,13 @@ class PythonDevice(HostDevice[Kernel]):
     def __init__(self) -> None:
         super().__init__("PYTHON", PYTHON)
 
-    def run(self, work: Kernel, buffers: Sequence[Buffer]) -> None:
-        """Run a kernel on buffers, in the order of its params."""
+    def run(self, work: Kernel, buffers: Sequence[Buffer], scalars: Sequence[float] = ()) -> None:
+        """Run a kernel on buffers, in the order of its params, and its scalars."""
         arrays = []
         for param, buffer in zip(work.params, buffers, strict=True):
             stored = view_bytes(buffer).view(param.dtype.storage_numpy)
             arrays.append(stored[: param.elements])
-        run_kernel(work, arrays)
+        run_kernel(work, arrays, scalars)
 
 
 def open_device() -> PythonDevice:

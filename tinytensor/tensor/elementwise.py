@@ -37,7 +37,13 @@ from tinytensor.tensor.formulas import (
     trunc,
 )
 from tinytensor.tensor.nodes import apply, broadcast, floating, full, full_like, select, widen
-from tinytensor.tensor.operands import Operand, align, align_tensors, check_devices
+from tinytensor.tensor.operands import (
+    Operand,
+    align,
+    align_pair,
+    align_tensors,
+    check_devices,
+)
 from tinytensor.tensor.reduction import check_float
 
 
@@ -289,7 +295,7 @@ class Elementwise(TensorBase):
             sentence = f"where: the condition is not bool: {condition.dtype.name}"
             raise DTypeError(f"{sentence}; it must be bool.")
         check_devices("where", [condition, self])
-        x, y = align("where", self, other)
+        x, y = align_pair("where", self, other)
         shape = broadcast_shapes("where", [condition.shape, x.shape])
         choices = [broadcast(each, shape) for each in (condition.uop, x, y)]
         return self._wrap(select(*choices))

@@ -35,9 +35,11 @@ def align_pair(who: str, x: TensorBase, y: Operand) -> tuple[UOp, UOp]:
     """Return two operands in their common dtype and shape; quick in the usual cases."""
     if isinstance(y, TensorBase):
         left, right = x.uop, y.uop
-        same = left.dtype is right.dtype and left.shape == right.shape
-        if same and x.device == y.device:
-            return left, right
+        if left.dtype is right.dtype and x.device == y.device:
+            if left.shape == right.shape:
+                return left, right
+            if right.shape and left.shape[-len(right.shape) :] == right.shape:
+                return left, broadcast(right, left.shape)
     elif isinstance(y, (int, float)):
         own = number_dtype(y)
         target = _outrank(own, x.uop.dtype)

@@ -7,12 +7,12 @@ from math import inf
 from typing import Self
 
 from tinytensor.dtype import DType
-from tinytensor.grad import cut
+from tinytensor.grad import cut, with_rules
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.axes import Dims, Shape, check_axes, check_axis
-from tinytensor.tensor.formulas import add, exp, is_equal, log, magnitude
+from tinytensor.tensor.formulas import add, exp, is_equal, log, magnitude, mul
 from tinytensor.tensor.nodes import apply, broadcast, floating, fold, full, reshape, select, widen
 from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float
 
@@ -28,9 +28,19 @@ def greatest(x: UOp, axes: Shape) -> UOp:
 
 
 def exponential_shares(x: UOp, axes: Shape) -> UOp:
-    """Return exp(x - max) divided by its sum."""
-    powers = exp(_over_axes(Op.SUB, x, greatest(x, axes)))
-    return _over_axes(Op.DIV, powers, fold(Combine.ADD, powers, axes))
+    """Return exp(x - max) divided by its sum.
+
+    Its gradient needs the shares and nothing else, so the exponentials need not be kept for it.
+    """
+
+    def slope(g: UOp, out: UOp, x: UOp) -> UOp:
+        total = fold(Combine.ADD, mul(g, out), axes)
+        return mul(_over_axes(Op.SUB, g, total), out)
+
+    lowered = _over_axes(Op.SUB, x, fold(Combine.MAX, x, axes))
+    powers = exp(lowered)
+    shares = _over_axes(Op.DIV, powers, fold(Combine.ADD, powers, axes))
+    return with_rules(shares, [x], slope)
 
 
 def log_shares(x: UOp, axes: Shape) -> UOp:

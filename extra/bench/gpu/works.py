@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from extra.bench.gpu.engines import EPSILON, Array, Engine, Formula
@@ -74,7 +75,7 @@ class Work:
         """Return the largest error as a part of its bound; infinite for a NaN anywhere."""
         if bool(torch.isnan(result).any()):
             return math.inf
-        rows = sample_rows(torch, inputs[0])
+        rows = sample_rows(torch, result if result.ndim else inputs[0])
         reference = self.refer(inputs, rows, ULP[self.dtype])
         found = result[rows] if result.ndim else result
         if found.shape != reference.values.shape:
@@ -103,9 +104,14 @@ def gram(engine: Engine, x: Array) -> Array:
     return engine.relu(engine.matmul(x, x.T) + 1.0)
 
 
-def product(engine: Engine, a: Array, b: Array) -> Array:
-    """Multiply two matrices."""
-    return engine.matmul(a, b)
+def turned(x: Array, letter: str) -> Array:
+    """Return a matrix, or for the letter T its transpose."""
+    return x.T if letter == "T" else x
+
+
+def product(layout: str, engine: Engine, a: Array, b: Array) -> Array:
+    """Multiply two matrices, each as it lies or turned, such as NT."""
+    return engine.matmul(turned(a, layout[0]), turned(b, layout[1]))
 
 
 def shift(engine: Engine, x: Array) -> Array:
@@ -170,8 +176,8 @@ def _refer_gram(inputs: Sequence[Array], rows: Array, ulp: float) -> Reference:
     return Reference(values.relu(), _rounded(values, exact.bounds, ulp))
 
 
-def _refer_product(inputs: Sequence[Array], rows: Array, ulp: float) -> Reference:
-    a, b = inputs
+def _refer_product(layout: str, inputs: Sequence[Array], rows: Array, ulp: float) -> Reference:
+    a, b = [turned(x, letter) for x, letter in zip(inputs, layout, strict=True)]
     return _product(a[rows].double(), b.double(), ulp)
 
 
@@ -246,12 +252,12 @@ def _moved(dtype: str, *shapes: Shape) -> int:
     return ITEMSIZE[dtype] * sum(math.prod(shape) for shape in shapes)
 
 
-def linear_of(m: int, n: int, k: int) -> Work:
+def linear_of(row: str, m: int, n: int, k: int) -> Work:
     """The project's first line."""
     shapes = ((m, k), (n, k), (n,))
     moved = _moved("float16", *shapes, (m, n))
     flops = 2 * m * n * k
-    return Work(f"linear-{m}x{n}x{k}", "W1", linear, "float16", shapes, flops, moved, _refer_linear)
+    return Work(f"linear-{m}x{n}x{k}", row, linear, "float16", shapes, flops, moved, _refer_linear)
 
 
 def gram_of(row: str, dtype: str, n: int) -> Work:
@@ -261,12 +267,13 @@ def gram_of(row: str, dtype: str, n: int) -> Work:
     return Work(name, row, gram, dtype, ((n, n),), 2 * n**3, moved, _refer_gram)
 
 
-def product_of(dtype: str, n: int) -> Work:
-    """A plain product."""
-    shapes = ((n, n), (n, n))
-    moved = _moved(dtype, *shapes, (n, n))
-    name = f"matmul-{dtype}-{n}"
-    return Work(name, "W3", product, dtype, shapes, 2 * n**3, moved, _refer_product)
+def product_of(row: str, dtype: str, m: int, n: int, k: int, layout: str = "NN") -> Work:
+    """A plain product of matrices that lie in memory as they are, or turned."""
+    shapes = ((m, k)[:: -1 if layout[0] == "T" else 1], (k, n)[:: -1 if layout[1] == "T" else 1])
+    moved = _moved(dtype, *shapes, (m, n))
+    name = f"matmul-{dtype}-{m}x{n}x{k}-{layout}"
+    formula, refer = partial(product, layout), partial(_refer_product, layout)
+    return Work(name, row, formula, dtype, shapes, 2 * m * n * k, moved, refer)
 
 
 def rowwise(
@@ -295,13 +302,21 @@ def position_of(rows: int, columns: int) -> Work:
 
 
 COLUMN = (8192,)
+LAYOUTS = ("NT", "NN")
 WORKS = (
-    linear_of(1024, 1024, 768),
+    linear_of("W1", 1024, 1024, 768),
     *[gram_of("W2a", "float32", n) for n in (512, 1024, 4096)],
     gram_of("W2b", "float16", 4096),
     rowwise("W2c", shift, _refer_shift, "float32", (16384, 16384)),
-    *[product_of("bfloat16", n) for n in (4096, 8192)],
-    product_of("float16", 2048),
+    *[product_of("W3", "bfloat16", n, n, n) for n in (4096, 8192)],
+    product_of("W3", "float16", 2048, 2048, 2048),
+    *[product_of("W3s", "bfloat16", m, 4096, 4096, layout) for m in (16, 1) for layout in LAYOUTS],
+    *[product_of("W3m", "bfloat16", 4096, 4096, 4096, layout) for layout in ("NT", "TN", "TT")],
+    *[product_of("W3m", "bfloat16", 4096, 4096, k, "NT") for k in (1024, 512)],
+    *[product_of("W3m", "bfloat16", m, 4096, 4096, "NT") for m in (512, 128)],
+    product_of("W3m", "float16", 1000, 1000, 1000, "NT"),
+    *[linear_of("W3m", *extents) for extents in ((1000, 1000, 1000), (1001, 999, 1003))],
+    product_of("W3m", "bfloat16", 4097, 4095, 4099, "NT"),
     rowwise("W4", chain, _refer_chain, "bfloat16", (16384, 8192), COLUMN, COLUMN, COLUMN),
     *[
         rowwise("W5a", softmax, _refer_softmax, dtype, (8192, 8192))
@@ -327,4 +342,4 @@ def find_works(names: Sequence[str]) -> list[Work]:
 
 
 def _fits(work: Work, name: str) -> bool:
-    return work.name == name or work.row.rstrip("abc") == name or work.row == name
+    return work.name == name or work.row.rstrip("abcms") == name or work.row == name

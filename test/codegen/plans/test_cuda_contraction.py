@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from codegen.gpu_machine import TARGETS, cubin_of, frame_bytes, program_of, run_on_device
 from codegen.plans.plan_kernels import arrays_for, expected, load
-from codegen.plans.test_contraction import plain, relu, square
+from codegen.plans.test_contraction import gram, plain, relu, square
 from runtime.cuda.programs import needs_nvrtc
 
 from tinytensor.codegen.legalize_tiles import legalize_tiles
@@ -32,6 +32,7 @@ from tinytensor.target import CPU_AVX512, SM80, SM90A
 MMA = MmaTiling("smallest", 32, 32, 16, 1, 1, stages=3)
 MMA_WARPS = MmaTiling("two by two warps", 64, 32, 32, 2, 2, stages=2, group=2)
 FMA = FmaTiling("smallest", 16, 32, 16, 4, 4, stages=3)
+FMA_SQUARE = FmaTiling("smallest square", 32, 32, 16, 4, 4, stages=2)
 FMA_WARPS = FmaTiling("two by two warps", 32, 64, 16, 4, 4, stages=2, group=2)
 SIZES = [(32, 32, 32), (33, 17, 18), (40, 72, 50), (7, 90, 5)]
 
@@ -232,6 +233,23 @@ def test_wide_indices_are_computed_in_int64():
     kernel = replace(biased(33, 34, 35), index_dtype=dtypes.int64)
 
     assert_mma_exact(kernel)
+
+
+# Symmetric products.
+@pytest.mark.parametrize("n", [32, 64, 90])
+def test_half_of_a_symmetric_product_is_computed_and_mirrored(n):
+    assert_mma_exact(gram(n, 20, dtypes.float16, biased=True))
+    assert_fma_exact(gram(n, 20, biased=True), FMA_SQUARE)
+
+
+def test_a_symmetric_product_has_half_the_blocks():
+    assert mma_lowered(gram(96, 16, dtypes.float16)).grid.blocks == (6, 1, 1)
+    assert fma_lowered(gram(96, 16), FMA_SQUARE).grid.blocks == (6, 1, 1)
+
+
+def test_tiles_that_are_not_square_compute_all_of_a_symmetric_product():
+    assert fma_lowered(gram(96, 16), FMA).grid.blocks == (18, 1, 1)
+    assert_fma_exact(gram(33, 16))
 
 
 # Factors rewritten by a launch of their own.

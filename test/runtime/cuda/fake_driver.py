@@ -13,7 +13,15 @@ Result = bindings.CUresult
 OK = Result.CUDA_SUCCESS
 BLOCK_ALIGNMENT = 512
 NO_CONTEXT, OTHER_CONTEXT, PRIMARY_CONTEXT = 0, 0x7000, 0x1000
-PARAMETERS = {b"add": 2, b"turn": 2, b"pick": 2, b"twice": 3, b"backwards": 3, b"box": 3}
+PARAMETERS = {
+    b"add": 2,
+    b"turn": 2,
+    b"pick": 2,
+    b"twice": 3,
+    b"backwards": 3,
+    b"box": 3,
+    b"scaled": 4,
+}
 
 
 @dataclass

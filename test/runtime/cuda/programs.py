@@ -3,7 +3,7 @@
 import pytest
 
 from tinytensor.errors import DeviceError
-from tinytensor.ops.program import LaunchShape, Program
+from tinytensor.ops.program import LaunchShape, Program, TensorMap
 from tinytensor.runtime.cuda.nvrtc import find_library
 
 ELEMENTS = 1000
@@ -81,6 +81,12 @@ def stack_program():
 
 ROWS, COLUMNS, STRIDE = 5, 12, 20  # what the map shows of a buffer whose rows are longer
 BOX_ROWS, BOX_COLUMNS = 8, 16
+
+
+def tensor_map(swizzle_bytes):
+    """Buffer 1 as COLUMNS of each row, in boxes."""
+    shape, box = (COLUMNS, ROWS), (BOX_COLUMNS, BOX_ROWS)
+    return TensorMap(1, 0, 4, shape, (4 * STRIDE,), box, swizzle_bytes)
 
 
 def bulk_program(node):

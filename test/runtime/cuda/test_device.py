@@ -2,6 +2,7 @@
 
 import functools
 import multiprocessing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,26 +14,18 @@ from runtime.cuda.fake_driver import (
     Result,
 )
 from runtime.cuda.programs import (
-    BOX_COLUMNS,
-    BOX_ROWS,
-    COLUMNS,
     GRID,
-    ROWS,
-    STRIDE,
     THREADS,
     add_program,
     bulk_program,
     shared_program,
     stack_program,
+    tensor_map,
     two_launch_program,
 )
 
 from tinytensor.config import config
-from tinytensor.dtype import dtypes
 from tinytensor.errors import DeviceError
-from tinytensor.ops.attrs_blocks import TensorMapAttrs
-from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp
 from tinytensor.runtime.cuda import device as cuda_device
 from tinytensor.runtime.cuda import driver as cuda_driver
 from tinytensor.runtime.slabs import LARGEST_CARVED_BYTES, SLAB_BYTES
@@ -106,6 +99,18 @@ def test_every_run_gets_its_own_addresses(device, fake):
     ]
 
 
+def test_scalars_come_after_the_addresses_as_64_bits_each(device, fake):
+    launch = replace(add_program(1).launches[0], entry="scaled")
+    program = replace(add_program(1), launches=(launch,), scalars="qd")
+    buffers = [device.allocate(4096) for _ in range(2)]
+
+    device.run(device.compile([program])[0], buffers, (-1, 2.0))
+
+    minus_one, two = 2**64 - 1, 0x4000000000000000
+    addresses = [each.address for each in buffers]
+    assert [launch.values for launch in fake.launches] == [[*addresses, minus_one, two]]
+
+
 def test_the_launches_of_a_program_share_one_workspace(device, fake):
     addresses = run(device, two_launch_program())
 
@@ -135,8 +140,7 @@ def test_a_stack_frame_is_noted(device):
 
 
 def test_a_tensor_map_is_encoded_once_an_address_and_passed_by_value(device, fake):
-    shape = TensorMapAttrs(1, (COLUMNS, ROWS), (STRIDE,), (BOX_COLUMNS, BOX_ROWS), 64)
-    executable = device.compile([bulk_program(UOp(Op.TENSOR_MAP, dtypes.float32, (), shape))])[0]
+    executable = device.compile([bulk_program(tensor_map(64))])[0]
     out, x = device.allocate(4096), device.allocate(4096)
 
     for source in (x, x, out):

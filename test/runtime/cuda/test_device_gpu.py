@@ -21,16 +21,13 @@ from runtime.cuda.programs import (
     bulk_program,
     shared_program,
     stack_program,
+    tensor_map,
     two_launch_program,
 )
 
 from tinytensor.config import config
-from tinytensor.dtype import dtypes
 from tinytensor.errors import CompileError, DeviceError
-from tinytensor.ops.attrs_blocks import TensorMapAttrs
-from tinytensor.ops.op import Op
 from tinytensor.ops.program import LaunchShape, Program
-from tinytensor.ops.uop import UOp
 from tinytensor.runtime.device import Device
 
 pytestmark = pytest.mark.gpu
@@ -137,8 +134,7 @@ def test_a_stack_frame_is_noted(device):
 def test_a_tensor_map_shows_a_box_with_zeros_outside(device):
     if "bulk" not in device.target.features:
         pytest.skip("the GPU has no bulk copy engine")
-    attrs = TensorMapAttrs(1, (COLUMNS, ROWS), (STRIDE,), (BOX_COLUMNS, BOX_ROWS), 0)
-    program = bulk_program(UOp(Op.TENSOR_MAP, dtypes.float32, (), attrs))
+    program = bulk_program(tensor_map(0))
     x = np.arange(1, ROWS * STRIDE + 1, dtype=np.float32).reshape(ROWS, STRIDE)
     expected = np.zeros((BOX_ROWS, BOX_COLUMNS), np.float32)
     expected[: ROWS - 1, : COLUMNS - 4] = x[1:, 4:COLUMNS]

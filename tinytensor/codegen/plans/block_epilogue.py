@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import lane, shuffle
@@ -16,6 +17,14 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, const, walk
 
 MOST_PRELOADED = 32  # values that a thread keeps while it sums
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Sums that are stored together: from which one on, and what evaluates the epilogue there."""
+
+    begin: int
+    evaluator: Evaluator
 
 
 class BlockEpilogue:
@@ -42,13 +51,13 @@ class BlockEpilogue:
         self._checks_n = flat.n.extent % block[1] != 0
         self.lanes = common_access(flat.stores, flat.n, {flat.n: most_lanes}, most_lanes)
         is_ragged = self._checks_m or self._checks_n
-        self._stores = guard_accesses(flat.stores) if is_ragged else flat.stores
+        self.stores = guard_accesses(flat.stores) if is_ragged else flat.stores
         self._column_loads = self._find_column_loads()
         self._columns: dict[UOp, dict[UOp, UOp]] = {}
 
     def _find_column_loads(self) -> list[UOp]:
         """Find the loads whose value is the same in every row."""
-        loads = [each for each in accesses_of(self._stores) if each.op is Op.LOAD]
+        loads = [each for each in accesses_of(self.stores) if each.op is Op.LOAD]
         unread = {self._flat.m, self._flat.total}
         return [
             each
@@ -73,22 +82,27 @@ class BlockEpilogue:
 
     def store(self, row: UOp, column: UOp, sums: UOp) -> None:
         """Run the epilogue on adjacent sums of a row, and every store."""
+        for piece in self.pieces(row, column, sums):
+            for store in self.stores:
+                piece.evaluator.store(store)
+
+    def pieces(self, row: UOp, column: UOp, sums: UOp) -> Iterator[Piece]:
+        """Take adjacent sums of a row apart, `lanes` at a time."""
         count = sums.dtype.lanes
         for begin in range(0, count, self.lanes):
             piece = sums
             if self.lanes < count:
                 piece = _lanes(sums, begin, self.lanes)
-            self._store_piece(row, column + begin if begin else column, piece)
+            here = column + begin if begin else column
+            yield Piece(begin, self._evaluator_of(row, here, piece))
 
-    def _store_piece(self, row: UOp, column: UOp, sums: UOp) -> None:
+    def _evaluator_of(self, row: UOp, column: UOp, sums: UOp) -> Evaluator:
         flat = self._flat
         if column not in self._columns:
             self._load_column(column)
         places = {flat.m: self._first_m + row, flat.n: self._first_n + column}
         known = {**self._columns[column], flat.total: sums}
-        evaluator = self._evaluator(places, self._inside(row, column), known)
-        for store in self._stores:
-            evaluator.store(store)
+        return self._evaluator(places, self._inside(row, column), known)
 
     def _evaluator(
         self, places: Mapping[UOp, UOp], inside: UOp | None, known: Mapping[UOp, UOp] | None = None

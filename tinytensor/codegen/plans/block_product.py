@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.block_epilogue import BlockEpilogue
 from tinytensor.codegen.plans.block_operand import Operand, Window, describe
 from tinytensor.codegen.plans.block_raster import Raster, place_block
-from tinytensor.codegen.plans.flatten import FlatContraction, flatten
+from tinytensor.codegen.plans.flatten import FlatContraction, flatten, is_symmetric
 from tinytensor.codegen.plans.tiling_cuda import BlockTiling, Work
 from tinytensor.dtype import DType
 from tinytensor.ops.kernel import Contraction, Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import walk
+from tinytensor.ops.uop import UOp, compare, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ class ProductFacts:
         """The extents that a choice of tiling looks at."""
         flat = self.flat
         batch = math.prod([each.extent for each in flat.outer])
-        return Work(batch, flat.m.extent, flat.n.extent, self.stored.itemsize)
+        itemsize = self.stored.itemsize
+        return Work(batch, flat.m.extent, flat.n.extent, itemsize, is_symmetric(flat))
 
     @property
     def through_registers(self) -> bool:
@@ -63,21 +66,38 @@ def read_facts(kernel: Kernel, stored: DType) -> ProductFacts:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block's program as it begins: where it reads its factors, and what takes its sums."""
+    """One block's program as it begins: where it reads its factors, and what takes its sums.
+
+    `mirror` takes those of a symmetric product a second time, where `is_below` the diagonal.
+    """
 
     b: BlockBuilder
     window_a: Window
     window_b: Window
     blocks_k: int
     epilogue: BlockEpilogue
+    mirror: BlockEpilogue | None
+    is_below: UOp
+
+    @contextmanager
+    def mirrored(self) -> Iterator[BlockEpilogue | None]:
+        """Open what runs where there is a mirror image to store; None if there never is."""
+        if self.mirror is None:
+            yield None
+            return
+        with self.b.branch(self.is_below):
+            yield self.mirror
 
 
-def open_block(facts: ProductFacts, tile: BlockTiling, most_lanes: int) -> Block:
-    """Begin the program of a block, which stores up to `most_lanes` adjacent sums at a time."""
+def open_block(
+    facts: ProductFacts, tile: BlockTiling, most_lanes: int, mirrored_lanes: int
+) -> Block:
+    """Begin the program of a block, which stores up to so many adjacent sums at a time."""
     kernel, flat = facts.kernel, facts.flat
     tiles_m = math.ceil(flat.m.extent / tile.block_m)
     tiles_n = math.ceil(flat.n.extent / tile.block_n)
-    raster = Raster(flat.outer, tiles_m, tiles_n, tile.group)
+    mirrors = facts.work.mirrors(tile.block_m, tile.block_n)
+    raster = Raster(flat.outer, tiles_m, tiles_n, tile.group, mirrors)
     grid = (raster.blocks, 1, 1)
     b = BlockBuilder(kernel.name, kernel.params, kernel.index_dtype, grid, tile.threads)
     place = place_block(b, raster)
@@ -87,4 +107,8 @@ def open_block(facts: ProductFacts, tile: BlockTiling, most_lanes: int) -> Block
     window_b = Window(place.outer, first_n, tile.block_n, tile.block_k)
     extents = (tile.block_m, tile.block_n)
     epilogue = BlockEpilogue(b, flat, place.outer, (first_m, first_n), extents, most_lanes)
-    return Block(b, window_a, window_b, math.ceil(flat.k.extent / tile.block_k), epilogue)
+    turned = (first_n, first_m)
+    mirror = BlockEpilogue(b, flat, place.outer, turned, extents, mirrored_lanes)
+    is_below = compare(Op.NE, first_m, first_n)
+    blocks_k = math.ceil(flat.k.extent / tile.block_k)
+    return Block(b, window_a, window_b, blocks_k, epilogue, mirror if mirrors else None, is_below)

@@ -16,14 +16,19 @@ from tinytensor.codegen.plans.tiling_cpu import (
     blocks,
     choose_tiling,
     fixed_block,
+    open_rest,
+    round_up,
     steps,
+    vector_steps,
+    whole_block,
 )
-from tinytensor.codegen.vectorize import guard_of, stride_of, widest_itemsize
+from tinytensor.codegen.vectorize import extent_value, guard_of, stride_of, widest_itemsize
 from tinytensor.dtype import DType, dtypes
+from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, binary, walk
+from tinytensor.ops.uop import UOp, binary, exact_extent, walk
 from tinytensor.target import Target
 
 
@@ -61,6 +66,8 @@ def facts(kernel: Kernel, target: Target) -> ContractionFacts | str | None:
     for name, ranges in (("m", contraction.m), ("n", contraction.n)):
         if all(each.extent == 1 for each in ranges):
             return f"the product has no {name} range: a matrix-vector product, which has no tile."
+    if any(bounds_of(exact_extent(each))[0] < 1 for each in contraction.k if each.is_open):
+        return "a range of k may be empty at launch; a tile would be left without its zeros."
     return ContractionFacts(kernel, flatten(kernel))
 
 
@@ -107,15 +114,15 @@ class _Lowering:
         places: dict[UOp, UOp] = {}
         with ExitStack() as loops:
             for each in self.flat.outer:
-                loop = self.builder.loop(0, each.extent)
+                loop = self.builder.loop(0, extent_value(self.builder, each))
                 places[each] = loops.enter_context(loop)
             self._emit_product(places)
         return self.builder.finish()
 
     def _emit_product(self, places: Mapping[UOp, UOp]) -> None:
         b, flat, tiling = self.builder, self.flat, self.tiling
-        for n_block in blocks(b, flat.n.extent, tiling.block_n):
-            for k_block in blocks(b, flat.k.extent, tiling.block_k):
+        for n_block in blocks(b, flat.n, tiling.block_n):
+            for k_block in blocks(b, flat.k, tiling.block_k):
                 self._multiply_panel(places, n_block, k_block)
 
     def _multiply_panel(self, places: Mapping[UOp, UOp], n_block: Block, k_block: Block) -> None:
@@ -124,22 +131,34 @@ class _Lowering:
         for row, rows in self._rows(n_block):
             strip = self._strip_of_a(places, fixed_block(row, rows), k_block)
             for column, columns in self._columns(n_block, row):
-                offset = column - n_block.begin
                 tile = self._register_tile(places, row, rows, column, columns)
-                self._multiply(strip, panel.at(0, offset), tile, k_block)
-                resting_place = self._resting_place(tile, offset)
-                self._finish(tile, resting_place, k_block)
+                self._run_tile(tile, strip, panel, n_block, k_block)
+            if n_block.open_size is not None:
+                with open_rest(self.builder, n_block, self.tiling.lanes) as rest:
+                    lanes = self.tiling.lanes
+                    tile = self._register_tile(places, row, rows, rest.begin, lanes, rest.count)
+                    self._run_tile(tile, strip, panel, n_block, k_block)
+
+    def _run_tile(
+        self, tile: RegisterTile, strip: Tile, panel: Tile, n_block: Block, k_block: Block
+    ) -> None:
+        """Sum one register tile over a block of k, and finish it."""
+        offset = tile.column - n_block.begin
+        self._multiply(strip, panel.at(0, offset), tile, k_block)
+        self._finish(tile, self._resting_place(tile, offset), k_block)
 
     def _rows(self, n_block: Block) -> Iterator[tuple[UOp, int]]:
         """Walk the tiles' rows: all of m, or down to the diagonal when tiles are mirrored."""
         b, rows = self.builder, self.tiling.rows
         if self.mirrors:
             return steps(b, n_block, rows, begin=b.index(0))
-        return steps(b, fixed_block(b.index(0), self.flat.m.extent), rows)
+        return steps(b, whole_block(b, self.flat.m), rows)
 
     def _columns(self, n_block: Block, row: UOp) -> Iterator[tuple[UOp, int]]:
         """Walk the tiles' columns: all of the block, or from the diagonal on."""
         b, tiling = self.builder, self.tiling
+        if n_block.open_size is not None:
+            return vector_steps(b, n_block, tiling.columns, tiling.lanes)
         if not self.mirrors:
             return steps(b, n_block, tiling.columns)
         begin = binary(Op.MAX, n_block.begin, tiling.square_of(row))
@@ -174,6 +193,7 @@ class _Lowering:
             is_direct(flat.b, self.accumulate, (flat.n, flat.k))
             and stride_of(flat.b.operands[1], flat.n) == 1
             and flat.n.extent % tiling.lanes == 0
+            and not flat.n.is_open
         )
         read_bytes = flat.n.extent * flat.k.extent * self.accumulate.itemsize
         if is_rows_of_vectors and read_bytes <= self.target.l2_bytes:
@@ -192,13 +212,19 @@ class _Lowering:
 
     # The sum.
     def _register_tile(
-        self, places: Mapping[UOp, UOp], row: UOp, rows: int, column: UOp, columns: int
+        self,
+        places: Mapping[UOp, UOp],
+        row: UOp,
+        rows: int,
+        column: UOp,
+        columns: int,
+        rest: UOp | None = None,
     ) -> RegisterTile:
         b, lanes = self.builder, self.tiling.lanes
         dtype = self.accumulate.vector(lanes)
         vectors = range(0, columns, lanes)
         sums = tuple([tuple([b.register(dtype, 0) for _ in vectors]) for _ in range(rows)])
-        return RegisterTile(places, row, rows, column, columns, lanes, sums)
+        return RegisterTile(places, row, rows, column, columns, lanes, sums, rest)
 
     def _multiply(self, strip: Tile, panel: Tile, tile: RegisterTile, k_block: Block) -> None:
         """Add the products of a block of k to the registers."""
@@ -232,10 +258,15 @@ class _Lowering:
 
     @property
     def _resting_pitch(self) -> int:
-        return min(self.tiling.block_n, self.flat.n.extent)
+        whole_vectors = round_up(self.flat.n.extent, self.tiling.lanes)
+        return min(
+            self.tiling.block_n, whole_vectors if self.flat.n.is_open else self.flat.n.extent
+        )
 
     def _find_store_of_sums(self) -> UOp | None:
         """Find a store whose target can hold partial sums: same dtype, dense, nowhere else used."""
+        if self.flat.n.is_open:  # its last vectors hold sums beyond its end
+            return None
         accesses = [n for n in walk(self.flat.stores) if n.op in (Op.LOAD, Op.STORE)]
         for store in self.flat.stores:
             target = store.operands[0]

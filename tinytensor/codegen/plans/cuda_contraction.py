@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
-from tinytensor.codegen.builder import Builder, shuffle
+from tinytensor.codegen.builder import Builder, lane, shuffle
 from tinytensor.codegen.plans.block_operand import (
     GatheredSource,
     Operand,
@@ -104,12 +105,17 @@ def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
 
     That is when it can be copied 16 bytes at a time, the product is small, or the rows are large.
     """
-    work = facts.work
-    if work.batch * work.m * work.n * facts.flat.k.extent < PACKED_PRODUCTS:
+    if not is_large(facts):
         return None
     rows = rows_of(operand, facts.flat.outer)
     is_ready = operand.is_direct and operand.access == rows.access
     return None if is_ready or rows.elements > MOST_PACKED_ELEMENTS else rows
+
+
+def is_large(facts: ProductFacts) -> bool:
+    """Whether a product is worth a launch that rewrites a factor."""
+    work = facts.work
+    return work.batch * work.m * work.n * facts.flat.k.extent >= PACKED_PRODUCTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ class _Lowering:
 
     def __init__(self, facts: ProductFacts, tiling: MmaTiling) -> None:
         self._tiling = tiling
-        self._block: Block = open_block(facts, tiling, PAIR)
+        self._block: Block = open_block(facts, tiling, PAIR, 1)
         self._a = self._factor(facts.a, self._block.window_a)
         self._b = self._factor(facts.b, self._block.window_b)
         self._attrs = TileMmaAttrs(
@@ -156,6 +162,11 @@ class _Lowering:
         for each in pairs:
             pair = shuffle(sums, sums, (each.register, each.register + 1))
             block.epilogue.store(each.row, each.column, pair)
+        with block.mirrored() as mirror:
+            if mirror is not None:
+                for each, number in itertools.product(pairs, range(PAIR)):
+                    one = lane(sums, each.register + number)
+                    mirror.store(each.column + number, each.row, one)
         return b.finish()
 
     def _factor(self, operand: Operand, window: Window) -> _Factor:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tinytensor.codegen.builder import fma, lane, stack
+from tinytensor.codegen.plans.block_epilogue import BlockEpilogue
 from tinytensor.codegen.plans.block_operand import (
     COPY_BYTES,
     CopiedSource,
@@ -108,7 +109,7 @@ class _Lowering:
         self._tiling = tiling
         self._dtype = facts.stored
         self._lanes = min(MOST_LANES, 16 // self._dtype.itemsize)
-        self._block = open_block(facts, tiling, self._lanes)
+        self._block = open_block(facts, tiling, self._lanes, self._lanes)
         self._block.b.resident = resident
         self._panel_a = self._panel(facts.a, self._block.window_a)
         self._panel_b = self._panel(facts.b, self._block.window_b)
@@ -131,7 +132,20 @@ class _Lowering:
                 first = vector * self._lanes
                 values = [b.read(each) for each in row_sums[first : first + self._lanes]]
                 block.epilogue.store(row, column, stack(values))
+        with block.mirrored() as mirror:
+            if mirror is not None:
+                self._store_mirrored(mirror, sums)
         return b.finish()
+
+    def _store_mirrored(self, mirror: BlockEpilogue, sums: list[list[UOp]]) -> None:
+        """Store what the rows of a thread hold of each of its columns."""
+        b, lanes = self._block.b, self._lanes
+        for number in range(self._tiling.columns):
+            row = self._columns.at(number // lanes) + number % lanes
+            for vector in range(self._rows.vectors):
+                held = sums[vector * lanes : (vector + 1) * lanes]
+                values = stack([b.read(each[number]) for each in held])
+                mirror.store(row, self._rows.at(vector), values)
 
     def _panel(self, operand: Operand, window: Window) -> _Panel:
         b, itemsize = self._block.b, self._dtype.itemsize

@@ -31,7 +31,8 @@ class TileVector:
 class RegisterTile:
     """Sums in registers, by row and vector, and where in the result they belong.
 
-    `places` are the values of the ranges outside m and n.
+    `places` are the values of the ranges outside m and n. Where `rest` is given, only so many
+    columns exist, which is known at launch.
     """
 
     places: Mapping[UOp, UOp]
@@ -41,6 +42,7 @@ class RegisterTile:
     columns: int
     lanes: int
     sums: tuple[tuple[UOp, ...], ...]
+    rest: UOp | None = None
 
     def vectors(self) -> Iterator[TileVector]:
         """Walk the vectors, row by row."""
@@ -61,7 +63,8 @@ class Epilogue:
         self._mirrors = mirrors
         ops = len(walk(flat.stores)) * tiling.rows * tiling.vectors
         self._is_unrolled = ops <= UNROLLED_OPS
-        self._copy = None if self._is_unrolled and not mirrors else self._tile_in_memory()
+        is_copied = mirrors or flat.n.is_open or not self._is_unrolled
+        self._copy = self._tile_in_memory() if is_copied else None
 
     def _tile_in_memory(self) -> Tile:
         tiling = self._tiling
@@ -71,6 +74,10 @@ class Epilogue:
 
     def store(self, tile: RegisterTile) -> None:
         """Emit everything that happens to a tile of finished sums."""
+        if tile.rest is not None and self._copy is not None:
+            self._copy_out(tile, self._copy)
+            self._store_rest(tile, self._copy, tile.rest)
+            return
         if self._is_unrolled:
             self._store_unrolled(tile)
         if self._copy is None:
@@ -104,6 +111,13 @@ class Epilogue:
                 total = b.load(copy.buffer, copy.index(i, column), tile.lanes)
                 valid = min(tile.lanes, tile.columns - column)
                 self._store_vector(tile, tile.row + i, tile.column + column, total, valid)
+
+    def _store_rest(self, tile: RegisterTile, copy: Tile, rest: UOp) -> None:
+        """Store the columns that exist, one by one."""
+        b = self._b
+        with b.loop(0, tile.rows) as i, b.loop(0, rest) as j:
+            total = b.load(copy.buffer, copy.index(i, j))
+            self._store_vector(tile, tile.row + i, tile.column + j, total, 1)
 
     def _store_mirrored(self, tile: RegisterTile, copy: Tile) -> None:
         """Store the columns as rows: sums (i, j) and (j, i) add the same products in order."""

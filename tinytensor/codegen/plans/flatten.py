@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import count
 
 from tinytensor.codegen.vectorize import stride_of
@@ -13,7 +14,16 @@ from tinytensor.ops.attrs import ContractAttrs
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.uop import UOp, const, make_range, substitute, substitute_all, walk
+from tinytensor.ops.uop import (
+    UOp,
+    binary,
+    const,
+    exact_extent,
+    make_range,
+    substitute,
+    substitute_all,
+    walk,
+)
 
 Nodes = tuple[UOp, ...]
 NARROW = 8  # a shorter range does not fill the lanes of a float32 vector
@@ -73,7 +83,7 @@ def _fitness(ranges: list[UOp], roots: Nodes) -> tuple[bool, bool]:
 
 def is_symmetric(flat: FlatContraction) -> bool:
     """Whether both operands are one expression, of m and of n: x @ x.T, whose sums mirror."""
-    if flat.m.extent != flat.n.extent or flat.a.dtype is not flat.b.dtype:
+    if flat.m.extent != flat.n.extent or flat.a.dtype is not flat.b.dtype or flat.n.is_open:
         return False
     return simplify_index(substitute(flat.a, {flat.m: flat.n})) is flat.b
 
@@ -105,11 +115,15 @@ def _flat_range(ranges: Sequence[UOp], fresh: Iterator[int]) -> tuple[UOp, dict[
     """Return one range over the space of several, and what each of them is in it."""
     if len(ranges) == 1:
         return ranges[0], {}
-    flat = make_range(next(fresh), math.prod(each.extent for each in ranges))
+    exact = None
+    if any(each.is_open for each in ranges):
+        exact = simplify_index(reduce(UOp.__mul__, [exact_extent(each) for each in ranges]))
+    flat = make_range(next(fresh), math.prod(each.extent for each in ranges), exact)
     places, rest = {}, flat
-    for each in reversed(ranges):
-        divisor = max(each.extent, 1)
+    for each in reversed(ranges[1:]):
+        divisor = binary(Op.MAX, exact_extent(each), 1) if each.is_open else max(each.extent, 1)
         places[each], rest = rest % divisor, rest // divisor
+    places[ranges[0]] = rest
     return flat, places
 
 

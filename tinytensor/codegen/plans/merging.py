@@ -32,7 +32,7 @@ def merge_ranges(kernel: Kernel) -> Kernel:
 
 
 def _drop_single(sink: UOp, ranges: list[UOp]) -> UOp:
-    single = {each: index_const(0) for each in ranges if each.extent == 1}
+    single = {each: index_const(0) for each in ranges if each.extent == 1 and not each.is_open}
     ranges[:] = [each for each in ranges if each not in single]
     return simplify_index(replace_ranges(sink, single)) if single else sink
 
@@ -61,10 +61,11 @@ class Merged:
 
 def _merged(sink: UOp, outer: UOp, inner: UOp) -> Merged | None:
     nodes = walk((sink,))
-    if _is_apart(nodes, outer, inner):
+    if inner.is_open or _is_apart(nodes, outer, inner):
         return None
     numbers = [node.attrs.number for node in nodes if node.op is Op.RANGE]
-    both = make_range(max(numbers) + 1, outer.extent * inner.extent)
+    exact = outer.operands[0] * inner.extent if outer.is_open else None
+    both = make_range(max(numbers) + 1, outer.extent * inner.extent, exact)
     parts = {outer: both // inner.extent, inner: both % inner.extent}
     result = simplify_index(replace_ranges(sink, parts, both))
     if _divisions(result) > _divisions(sink):

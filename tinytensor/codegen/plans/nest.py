@@ -12,6 +12,7 @@ from tinytensor.codegen.plans.accumulate import (
     Accumulator,
     Fold,
     Part,
+    as_minimum,
     fold_of,
     join_all,
     join_lanes,
@@ -20,12 +21,12 @@ from tinytensor.codegen.plans.accumulate import (
 from tinytensor.codegen.plans.lanes import SCALAR, Lanes
 from tinytensor.codegen.plans.merging import FOLDS
 from tinytensor.codegen.plans.resident import Resident
-from tinytensor.codegen.vectorize import Evaluator
+from tinytensor.codegen.vectorize import Evaluator, extent_value
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
-from tinytensor.ops.uop import UOp, cast, walk
+from tinytensor.ops.uop import UOp, binary, cast, walk
 
 # A float sum is cut into blocks, each summed from zero, so that its error stays near one rounding:
 # 8e-9 of sum |x| at 1e8 elements against 6.5e-7 in one piece (Zen 5).
@@ -35,12 +36,13 @@ LONGEST_CHAIN = 512  # additions one after another before a sum is cut
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range to walk: `count` values from `begin` on."""
+    """A range to walk: `count` values from `begin` on, or at most so many where `end` ends them."""
 
     range_: UOp
     begin: UOp
     count: int
     lanes: Lanes = SCALAR
+    end: UOp | None = None
 
 
 class Point:
@@ -106,7 +108,10 @@ class Nest:
 
     def span(self, range_: UOp, lanes: Lanes = SCALAR) -> Span:
         """Return the whole of a range."""
-        return Span(range_, self._b.index(0), range_.extent, lanes)
+        end = None
+        if range_.is_open:
+            end = self._b.value(extent_value(self._b, range_))
+        return Span(range_, self._b.index(0), range_.extent, lanes, end)
 
     def store(self, stores: Sequence[UOp], spans: Sequence[Span]) -> None:
         """Emit the loops over spans, outermost first, with the stores inside.
@@ -162,6 +167,9 @@ class Nest:
 
     def blocks(self, span: Span, count: int) -> Iterator[tuple[UOp, int]]:
         """Cut a span into blocks: gives (begin, count) once for each piece of code it takes."""
+        if span.end is not None:
+            yield from self._open_blocks(span, span.end, count)
+            return
         full = span.count // count * count
         if full == count:
             yield span.begin, count
@@ -170,6 +178,30 @@ class Nest:
                 yield begin, count
         if full < span.count:
             yield self._offset(span.begin, full), span.count - full
+
+    def _open_blocks(self, span: Span, end: UOp, count: int) -> Iterator[tuple[UOp, int]]:
+        """Cut what ends at `end` into whole blocks, whole vectors, and single values."""
+        begin = span.begin
+        for step in dict.fromkeys((count, min(count, span.lanes.count), 1)):
+            whole = end if step == 1 else begin + self._whole(end - begin, step)
+            whole = self._b.value(whole)
+            with self._b.loop(begin, whole, step) as at:
+                yield at, step
+            begin = whole
+
+    def _whole(self, count: UOp, step: int) -> UOp:
+        """The values that whole steps take."""
+        return count - binary(Op.TRUNCMOD, count, step)
+
+    def _cut(self, span: Span, count: int) -> Iterator[Span]:
+        """Cut a span into shorter ones: gives each once for each piece of code it takes."""
+        if span.end is None:
+            for begin, values in self.blocks(span, count):
+                yield Span(span.range_, begin, values, span.lanes)
+            return
+        with self._b.loop(span.begin, span.end, count) as begin:
+            end = self._b.value(binary(Op.MIN, begin + count, span.end))
+            yield Span(span.range_, begin, count, span.lanes, end)
 
     def _group(self, span: Span, points: list[Point], begin: UOp, count: int) -> list[Point]:
         lanes = span.lanes.count
@@ -215,8 +247,11 @@ class Nest:
             }
             first = self._loops_of(waiting[0])
             ready = [each for each in waiting if not inner[each] and self._loops_of(each) == first]
-            self._compute_together([fold_of(node) for node in ready], points)
+            self._compute_together([self._fold_of(node) for node in ready], points)
             waiting = [node for node in waiting if node not in ready]
+
+    def _fold_of(self, node: UOp) -> Fold:
+        return fold_of(node) if self._b.has_maximum else as_minimum(fold_of(node))
 
     def _loops_of(self, fold: UOp) -> tuple[object, ...]:
         """What folds have in common that may share their loops."""
@@ -259,9 +294,8 @@ class Nest:
                     total.join(_with_dtype(part, fold.dtype))
 
         def add_blocks(group: list[Point]) -> None:
-            whole = spans[cut.depth]
-            for begin, count in self.blocks(whole, cut.count):
-                add_block(Span(whole.range_, begin, count, whole.lanes), group)
+            for span in self._cut(spans[cut.depth], cut.count):
+                add_block(span, group)
 
         elements = [fold.element for fold in folds]
         self.loops(spans[: cut.depth], elements, points, add_blocks)

@@ -20,13 +20,14 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, index_const, walk
 
 THREADS = 256
+LINE_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """A factor as it will lie in scratch memory: rows along its inner range, for each `outer`.
 
-    A row begins at a multiple of 16 bytes and is padded with zeros. Units: elements.
+    A row begins at a multiple of a line of L2 and is padded with zeros. Units: elements.
     """
 
     operand: Operand
@@ -48,8 +49,8 @@ def rows_of(operand: Operand, batch: Sequence[UOp]) -> Rows:
     """Lay a factor out in rows; `batch` are the ranges beside its own two that it may depend on."""
     nodes = set(walk((operand.value,)))
     outer = [each for each in batch if each in nodes]
-    access = ACCESS_BYTES // operand.value.dtype.itemsize
-    pitch = math.ceil(operand.inner.extent / access) * access
+    line = LINE_BYTES // operand.value.dtype.itemsize
+    pitch = math.ceil(operand.inner.extent / line) * line
     return Rows(operand, (*outer, operand.outer), pitch)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tinytensor.codegen.builder import Builder, shuffle, splat
-from tinytensor.codegen.plans.tiling_cpu import Block, steps
+from tinytensor.codegen.plans.tiling_cpu import Block, open_rest, steps, vector_steps
 from tinytensor.codegen.vectorize import Evaluator, guard_of, stride_of
 from tinytensor.dtype import DType
 from tinytensor.ops.op import Op
@@ -98,6 +98,8 @@ def pack(b: Builder, packing: Packing, dense: Block, across: Block, tile: Tile) 
         _pack_transposed(b, packing, dense, across, tile)
     else:
         _pack_along(b, packing, dense, across, tile)
+    if dense.open_size is not None:
+        _pack_rest(b, packing, dense, across, tile)
 
 
 def adjacent_loads(operand: UOp, range_: UOp) -> int:
@@ -108,7 +110,7 @@ def adjacent_loads(operand: UOp, range_: UOp) -> int:
 
 def _pack_along(b: Builder, packing: Packing, dense: Block, across: Block, tile: Tile) -> None:
     with b.loop(across.begin, across.begin + across.count(b)) as row:
-        for column, valid in steps(b, dense, packing.lanes):
+        for column, valid in _dense_steps(b, packing, dense):
             value = packing.vector(b, column, row, packing.dense, valid)
             b.store(tile.buffer, tile.index(row - across.begin, column - dense.begin), value)
 
@@ -118,7 +120,7 @@ def _pack_transposed(b: Builder, packing: Packing, dense: Block, across: Block, 
     lanes = packing.lanes
     unread = splat(const(packing.dtype, 0), lanes)
     for row, rows in steps(b, across, lanes):
-        for column, columns in steps(b, dense, lanes):
+        for column, columns in _dense_steps(b, packing, dense):
             block = [
                 packing.vector(b, column + i, row, packing.across, rows) for i in range(columns)
             ]
@@ -126,6 +128,29 @@ def _pack_transposed(b: Builder, packing: Packing, dense: Block, across: Block, 
             first, place = row - across.begin, column - dense.begin
             for i in range(rows):
                 b.store(tile.buffer, tile.index(first + i, place), turned[i])
+
+
+def _dense_steps(b: Builder, packing: Packing, dense: Block) -> Iterator[tuple[UOp, int]]:
+    """Emit the loops over the tile's vectors, but for what whole ones leave of an open block."""
+    lanes = packing.lanes
+    if dense.open_size is None:
+        return steps(b, dense, lanes)
+    return vector_steps(b, dense, lanes, lanes)
+
+
+def _pack_rest(b: Builder, packing: Packing, dense: Block, across: Block, tile: Tile) -> None:
+    """Fill the last vectors, which only some values of an open block reach, with them and zeros."""
+    zero = const(packing.dtype, 0)
+    nothing = splat(zero, packing.lanes)
+    rows = b.loop(across.begin, across.begin + across.count(b))
+    with open_rest(b, dense, packing.lanes) as rest, rows as row:
+        place = tile.index(row - across.begin, rest.begin - dense.begin)
+        b.store(tile.buffer, b.value(place), nothing)
+        with b.loop(0, rest.count) as i:
+            places = {**packing.outer, packing.across: row}
+            places[packing.dense] = rest.begin + i
+            value = Evaluator(b, places).value(packing.operand)
+            b.store(tile.buffer, place + i, cast(value, packing.dtype))
 
 
 def transpose(block: Sequence[UOp]) -> list[UOp]:

@@ -40,7 +40,8 @@ def facts(kernel: Kernel, target: Target) -> PointwiseFacts | str | None:
     lane_range = best_lane_range(accesses_of((merged.sink,)), candidates)
     outer = [each for each in merged.ranges if each is not lane_range]
     segments = cut_segments(merged.sink, lane_range)
-    turn = find_turn(merged.sink.operands, lane_range, outer) if len(segments) == 1 else None
+    fixed = [each for each in outer if not each.is_open and not lane_range.is_open]
+    turn = find_turn(merged.sink.operands, lane_range, fixed) if len(segments) == 1 else None
     if turn is not None:
         outer.remove(turn.range_)
     return PointwiseFacts(merged, tuple(outer), segments, turn)

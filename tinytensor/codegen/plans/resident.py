@@ -10,7 +10,7 @@ from tinytensor.codegen.plans.accumulate import Fold, fold_levels
 from tinytensor.ops.op import Mark, Op
 from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.uop import UOp, substitute, walk
+from tinytensor.ops.uop import UOp, exact_extent, substitute, walk
 from tinytensor.target import Target
 
 
@@ -56,7 +56,8 @@ def find_residents(
     found: list[Resident] = []
     room = target.l2_bytes // 2
     for node, range_ in folded.items():
-        stored = next((each for each in apart if each.extent == range_.extent), range_)
+        extent = exact_extent(range_)
+        stored = next((each for each in apart if exact_extent(each) is extent), range_)
         twin = simplify_index(substitute(node, {range_: stored, **inner}))
         room -= range_.extent * node.dtype.itemsize
         if len(levels[node]) + (twin in below) > 1 and room >= 0:

@@ -30,7 +30,7 @@ def cut_segments(sink: UOp, range_: UOp) -> tuple[Segment, ...]:
     guards = [guard_of(access) for access in accesses_of((sink,))]
     changing = [each for each in guards if each is not None and stride_of(each, range_) != 0]
     places = sorted({place for each in changing for place in _flips(each, range_)})
-    if not places or len(places) >= MOST_SEGMENTS:
+    if not places or len(places) >= MOST_SEGMENTS or range_.is_open:
         return whole
     number = max(node.attrs.number for node in walk((sink,)) if node.op is Op.RANGE)
     segments: list[Segment] = []

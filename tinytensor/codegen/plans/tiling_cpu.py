@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tinytensor.codegen.builder import Builder
+from tinytensor.codegen.vectorize import extent_value
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, where
 from tinytensor.target import Target
@@ -85,16 +87,21 @@ def round_up(number: int, step: int) -> int:
 class Block:
     """Adjacent positions along an axis: `size` of them, or `last_size` where `is_last` holds.
 
-    With `is_last` None the number is `last_size`, known now.
+    With `is_last` None the number is `last_size`, known now. Where `open_size` is given, the number
+    is that, known at launch.
     """
 
     begin: UOp
     size: int
     last_size: int
     is_last: UOp | None
+    open_size: UOp | None = None
 
     def count(self, b: Builder, step: int = 1) -> UOp:
         """Return how many positions the whole steps of a block cover."""
+        if self.open_size is not None:
+            rest = binary(Op.TRUNCMOD, self.open_size, step)
+            return self.open_size if step == 1 else self.open_size - rest
         last = b.index(self.last_size - self.last_size % step)
         return last if self.is_last is None else where(self.is_last, last, b.index(self.size))
 
@@ -104,14 +111,26 @@ def fixed_block(begin: UOp, size: int) -> Block:
     return Block(begin, size, size, None)
 
 
-def blocks(b: Builder, extent: int, size: int) -> Iterator[Block]:
-    """Emit the loop over the blocks of an axis; give the block its body works on."""
-    if extent <= size:
-        yield fixed_block(b.index(0), extent)
+def whole_block(b: Builder, range_: UOp) -> Block:
+    """Return all positions of a range as one block."""
+    most = range_.extent
+    open_size = b.value(extent_value(b, range_)) if range_.is_open else None
+    return Block(b.index(0), most, most, None, open_size)
+
+
+def blocks(b: Builder, range_: UOp, size: int) -> Iterator[Block]:
+    """Emit the loop over the blocks of a range; give the block its body works on."""
+    whole = whole_block(b, range_)
+    if range_.extent <= size:
+        yield whole
         return
-    last_size = (extent - 1) % size + 1
-    with b.loop(0, extent, step=size) as begin:
-        yield Block(begin, size, last_size, b.value(b.index(extent - size) <= begin))
+    last_size = (range_.extent - 1) % size + 1
+    end = whole.count(b)
+    with b.loop(0, end, step=size) as begin:
+        last = end - size if range_.is_open else b.index(range_.extent - size)
+        is_last = b.value(last <= begin)
+        open_size = b.value(binary(Op.MIN, end - begin, size)) if range_.is_open else None
+        yield Block(begin, size, last_size, is_last, open_size)
 
 
 def steps(
@@ -120,13 +139,19 @@ def steps(
     """Emit the loop over a block's whole steps, then its ragged rest: the body is emitted for both.
 
     Gives the first position and the number of positions of each. A block's size is a multiple of
-    the step, but for the last one's. `begin` starts the loop elsewhere than the block does.
+    the step, but for the last one's. `begin` starts the loop elsewhere than the block does. The
+    rest of an open block is taken one by one.
     """
     rest = block.last_size % step
+    end = block.begin + block.count(b, step)
     if block.last_size >= step or block.is_last is not None:
-        end = block.begin + block.count(b, step)
         with b.loop(block.begin if begin is None else begin, end, step=step) as position:
             yield position, step
+    if block.open_size is not None:
+        if step > 1:
+            with b.loop(end, block.begin + block.open_size) as position:
+                yield position, 1
+        return
     if rest == 0:
         return
     position = block.begin + (block.last_size - rest)
@@ -135,3 +160,31 @@ def steps(
         return
     with b.branch(block.is_last):
         yield position, rest
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What whole vectors leave of an open block: `count` positions from `begin` on."""
+
+    begin: UOp
+    count: UOp
+
+
+@contextmanager
+def open_rest(b: Builder, block: Block, lanes: int) -> Iterator[Rest]:
+    """Open what runs where whole vectors leave some of an open block."""
+    assert block.open_size is not None, "only an open block has such a rest"
+    whole = block.count(b, lanes)
+    count = b.value(block.open_size - whole)
+    with b.branch(b.index(0) < count):
+        yield Rest(b.value(block.begin + whole), count)
+
+
+def vector_steps(b: Builder, block: Block, step: int, lanes: int) -> Iterator[tuple[UOp, int]]:
+    """Emit the loops over an open block's whole steps and then its whole vectors."""
+    begin = block.begin
+    for each in dict.fromkeys((step, lanes)):
+        end = b.value(block.begin + block.count(b, each))
+        with b.loop(begin, end, step=each) as position:
+            yield position, each
+        begin = end

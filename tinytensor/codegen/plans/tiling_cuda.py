@@ -170,6 +170,18 @@ class Work:
     m: int
     n: int
     itemsize: int
+    is_symmetric: bool = False
+
+    def mirrors(self, block_m: int, block_n: int) -> bool:
+        """Whether half of the tiles are enough: those above the diagonal mirror those below."""
+        return self.is_symmetric and block_m == block_n < self.m
+
+    def tiles(self, block_m: int, block_n: int) -> int:
+        """Return how many tiles are computed."""
+        tiles_m, tiles_n = math.ceil(self.m / block_m), math.ceil(self.n / block_n)
+        if self.mirrors(block_m, block_n):
+            return self.batch * tiles_m * (tiles_m + 1) // 2
+        return self.batch * tiles_m * tiles_n
 
 
 def choose_mma_tiling(work: Work, through_registers: bool, target: Target) -> MmaTiling:
@@ -191,7 +203,7 @@ def _cheapest(listed: Sequence[Tiled], work: Work, target: Target) -> Tiled:
 
 def estimated_clocks(tiling: BlockTiling, work: Work, target: Target) -> float:
     """Estimate the clocks that 16 values of k take on the busiest multiprocessor."""
-    tiles = work.batch * math.ceil(work.m / tiling.block_m) * math.ceil(work.n / tiling.block_n)
+    tiles = work.tiles(tiling.block_m, tiling.block_n)
     load = math.ceil(tiles / target.multiprocessors)
     warps = tiling.threads // WARP_THREADS * min(load, resident_blocks(tiling, work, target))
     hidden = min(1.0, warps / WARPS_TO_HIDE_LATENCY)

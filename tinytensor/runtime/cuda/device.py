@@ -84,20 +84,22 @@ class CudaDevice(DeviceBase[CudaExecutable]):
                 self._executables[program] = executable
             return [self._executables[program] for program in programs]
 
-    def run(self, work: CudaExecutable, buffers: Sequence[Buffer]) -> None:
-        """Start an executable's launches on buffers, in the order of its params."""
+    def run(
+        self, work: CudaExecutable, buffers: Sequence[Buffer], scalars: Sequence[float] = ()
+    ) -> None:
+        """Start the launches on buffers, in the order of the params, and on scalars."""
         addresses = [buffer.address for buffer in buffers]
         if self.context.is_current():
-            self._start(work, addresses)
+            self._start(work, addresses, scalars)
         else:
             with self.context:
-                self._start(work, addresses)
+                self._start(work, addresses, scalars)
 
-    def _start(self, work: CudaExecutable, addresses: list[int]) -> None:
+    def _start(self, work: CudaExecutable, addresses: list[int], scalars: Sequence[float]) -> None:
         with self._launch_lock:
             if work.workspace_bytes:
                 addresses.append(self._workspace_address(work.workspace_bytes))
-            work.place(self.driver, addresses)
+            work.place(self.driver, addresses, scalars)
             for launch in work.launches:
                 status = launch.start()[0]
                 if status:

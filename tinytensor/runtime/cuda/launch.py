@@ -8,8 +8,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tinytensor.ops.program import LaunchShape, Program
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.program import LaunchShape, Program, TensorMap
 from tinytensor.runtime.cuda.driver import Driver, Handle
 
 ADDRESS_BYTES = 8
@@ -41,13 +40,13 @@ class PreparedLaunch:
     entry: str
     start: Callable[[], tuple[Handle]]
     pointers: ctypes.Array[ctypes.c_void_p]
-    tensor_maps: tuple[UOp, ...]
+    tensor_maps: tuple[TensorMap, ...]
     first_map: int
     local_bytes: int
 
 
 class CudaExecutable:
-    """A program ready to run: one block of addresses, read by all its launches.
+    """A program ready to run: one block of addresses and scalars, read by all its launches.
 
     Whoever runs it holds the device's lock from `place` to the last launch. A kernel whose
     `local_bytes` are above 0 is slower than it looks.
@@ -63,8 +62,8 @@ class CudaExecutable:
         self.binary = binary
         self.workspace_bytes = program.workspace_bytes
         count = program.params + (program.workspace_bytes > 0)
-        self.values = (ctypes.c_uint64 * count)()
-        self.pack = struct.Struct(f"{count}Q").pack_into
+        self.values = (ctypes.c_uint64 * (count + len(program.scalars)))()
+        self.pack = struct.Struct(f"{count}Q{program.scalars}").pack_into
         prepared = [
             prepare_launch(driver, stream, binary.module, shape, self.values)
             for shape in program.launches
@@ -81,12 +80,14 @@ class CudaExecutable:
         """Whether the binary came from the disk cache."""
         return self.binary.was_cached
 
-    def place(self, driver: Driver, addresses: Sequence[int]) -> None:
-        """Write the addresses, and the tensor maps made of them, where the launches read them."""
-        self.pack(self.values, 0, *addresses)
+    def place(
+        self, driver: Driver, addresses: Sequence[int], scalars: Sequence[float] = ()
+    ) -> None:
+        """Write addresses, the tensor maps made of them, and scalars where launches read them."""
+        self.pack(self.values, 0, *addresses, *scalars)
         for launch in self.with_maps:
-            for number, node in enumerate(launch.tensor_maps, start=launch.first_map):
-                encoded = encode_tensor_map(driver, node, addresses[node.attrs.param])
+            for number, each in enumerate(launch.tensor_maps, start=launch.first_map):
+                encoded = encode_tensor_map(driver, each, addresses[each.number])
                 launch.pointers[number] = ctypes.addressof(encoded)
 
 
@@ -143,25 +144,26 @@ def _allow_shared(driver: Driver, function: Handle, shared_bytes: int) -> None:
 
 
 @functools.lru_cache(maxsize=MOST_TENSOR_MAPS)
-def encode_tensor_map(driver: Driver, node: UOp, address: int) -> ctypes.Array[ctypes.c_uint64]:
+def encode_tensor_map(
+    driver: Driver, described: TensorMap, address: int
+) -> ctypes.Array[ctypes.c_uint64]:
     """Describe the buffer at an address to the bulk copy engine, in its own 128 bytes.
 
     Source: CUDA driver API, cuTensorMapEncodeTiled; shapes innermost first, strides in bytes and
     without the innermost one.
     """
-    api, attrs = driver.api, node.attrs
-    itemsize = node.dtype.itemsize
-    element = f"CU_TENSOR_MAP_DATA_TYPE_{ELEMENT_TYPES[itemsize]}"
-    swizzle = f"CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[attrs.swizzle_bytes]}"
+    api = driver.api
+    element = f"CU_TENSOR_MAP_DATA_TYPE_{ELEMENT_TYPES[described.itemsize]}"
+    swizzle = f"CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[described.swizzle_bytes]}"
     encoded = driver.call(
         "cuTensorMapEncodeTiled",
         driver.constant("CUtensorMapDataType", element),
-        len(attrs.shape),
-        address,
-        [api.cuuint64_t(extent) for extent in attrs.shape],
-        [api.cuuint64_t(stride * itemsize) for stride in attrs.strides],
-        [api.cuuint32_t(extent) for extent in attrs.box],
-        [api.cuuint32_t(1) for _ in attrs.box],
+        len(described.shape),
+        address + described.offset_bytes,
+        [api.cuuint64_t(extent) for extent in described.shape],
+        [api.cuuint64_t(stride) for stride in described.strides_bytes],
+        [api.cuuint32_t(extent) for extent in described.box],
+        [api.cuuint32_t(1) for _ in described.box],
         driver.constant("CUtensorMapInterleave", "CU_TENSOR_MAP_INTERLEAVE_NONE"),
         driver.constant("CUtensorMapSwizzle", swizzle),
         driver.constant("CUtensorMapL2promotion", "CU_TENSOR_MAP_L2_PROMOTION_L2_256B"),

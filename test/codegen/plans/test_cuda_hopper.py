@@ -1,0 +1,413 @@
+"""Hopper's plan of contractions: its pipeline gives the interpreter's sums, or is refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from codegen.gpu_machine import cubin_of, frame_bytes, legal, program_of, run_on_device
+from codegen.plans.plan_kernels import arrays_for, expected
+from codegen.plans.test_contraction import gram, plain, relu, square
+from codegen.plans.test_cuda_contraction import biased, half, prologue, rebuilt, without
+from runtime.cuda.programs import needs_nvrtc
+
+from tinytensor.codegen.plan import choose
+from tinytensor.codegen.plans import cuda_contraction, cuda_hopper
+from tinytensor.codegen.plans.cuda_hopper_tiling import (
+    TILINGS,
+    Candidate,
+    HopperTiling,
+    estimate,
+)
+from tinytensor.dtype import dtypes
+from tinytensor.errors import InternalError
+from tinytensor.ops.interpret_blocks import run_launches
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import cast, const, substitute
+from tinytensor.ops.verify import verify_linear
+from tinytensor.runtime.device import Device
+from tinytensor.target import SM80, SM90A
+
+ONE = HopperTiling("one", 64, 64, 2, 1)
+ALTERNATING = HopperTiling("alternating", 64, 64, 3, 2, alternates=True)
+TOGETHER = HopperTiling("together", 256, 64, 2, 2, group=2)
+ACROSS = HopperTiling("across", 64, 128, 2, 1)
+FEW = HopperTiling("few", 64, 16, 3, 1, swaps=True)
+FORMS = (ONE, ALTERNATING, TOGETHER, ACROSS, FEW)
+SMALL = replace(SM90A, multiprocessors=2)  # so that blocks go from tile to tile
+BY_NAME = {"ids": lambda each: each.name}
+BF16, F16, F32 = dtypes.bfloat16, dtypes.float16, dtypes.float32
+
+
+def taken(kernel, target=SM90A):
+    facts = cuda_hopper.facts(kernel, target)
+    assert not isinstance(facts, str), facts
+    return facts
+
+
+def lowered(kernel, tiling=ONE, target=SMALL, mirrors=False):
+    candidate = Candidate(tiling, tiling.stages, 0, 0.0, mirrors)
+    return cuda_hopper.lower(taken(kernel), target, candidate)
+
+
+def results_of(linears, arrays, seed=0):
+    results = [each.copy() for each in arrays]
+    run_launches(linears, results, seed)
+    return results
+
+
+def assert_exact(kernel, tiling=ONE, seed=0, mirrors=False):
+    linears = lowered(kernel, tiling, mirrors=mirrors)
+    for each in linears:
+        verify_linear(each)
+    arrays = arrays_for(kernel)
+
+    results = results_of(linears, arrays, seed)
+
+    for result, want in zip(results, expected(kernel, arrays), strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
+
+
+def rounded(m, n, k, dtype=F16, *layout):
+    """A product that is stored in the factors' dtype."""
+    product = square(m, n, k)
+    turned_a, turned_b = layout or (False, True)
+    a = product.operand(dtype, *((product.k, product.m) if turned_a else (product.m, product.k)))
+    b = product.operand(dtype, *((product.n, product.k) if turned_b else (product.k, product.n)))
+    total = product.contract(a, b, F32)
+    product.store(cast(total, dtype))
+    return product.kernel(total)
+
+
+# Layouts, sizes, forms.
+@pytest.mark.parametrize("layout", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("tiling", FORMS, **BY_NAME)
+def test_every_form_sums_every_layout_of_ragged_matrices(tiling, layout):
+    assert_exact(rounded(136, 72, 136, F16, *layout), tiling)
+
+
+@pytest.mark.parametrize("sizes", [(64, 64, 8), (2, 8, 64), (7, 264, 72), (65, 136, 320)])
+@pytest.mark.parametrize("tiling", [ONE, ALTERNATING, FEW], **BY_NAME)
+def test_blocks_go_from_tile_to_tile(tiling, sizes):
+    assert_exact(rounded(*sizes, BF16), tiling, seed=3)
+
+
+@pytest.mark.parametrize("broadcast", [False, True])
+def test_a_batch_is_seen_as_one_more_axis(broadcast):
+    product = square(40, 72, 24, 2, 3)
+    outer, inner = product.batch
+    a = product.operand(F16, outer, inner, product.k, product.m)
+    b = product.operand(F16, *((inner,) if broadcast else (outer, inner)), product.n, product.k)
+    total = product.contract(a, b, F32)
+    product.store(cast(total, F16))
+
+    assert_exact(product.kernel(total))
+
+
+# Around the sum.
+@pytest.mark.parametrize("sizes", [(128, 128, 64), (72, 80, 24), (70, 65, 16)])
+@pytest.mark.parametrize("tiling", [ALTERNATING, FEW], **BY_NAME)
+def test_a_bias_meets_the_rounded_product(tiling, sizes):
+    assert_exact(biased(*sizes), tiling)
+
+
+def test_a_bias_is_read_before_the_sum():
+    (linear,) = lowered(biased(64, 64, 64))
+    multiply = next(i for i, node in enumerate(linear.statements) if node.op is Op.WGMMA)
+    loads = [i for i, node in enumerate(linear.statements) if node.op is Op.LOAD]
+
+    assert loads
+    assert max(loads) < multiply
+
+
+def test_several_stores_share_the_sum_and_two_go_in_bulk():
+    product = square(72, 64, 40)
+    a = product.operand(BF16, product.m, product.k)
+    b = product.operand(BF16, product.k, product.n)
+    total = product.contract(a, b, F32)
+    residual = product.operand(BF16, product.m, product.n)
+    product.store(cast(total, BF16) + residual)
+    product.store(relu(total))
+    product.store(cast(total, dtypes.int8), product.n, product.m)
+
+    assert_exact(product.kernel(total))
+
+
+def test_stores_that_the_engine_cannot_write_are_the_threads_own():
+    kernel = rounded(40, 36, 24)
+    (linear,) = lowered(kernel)
+
+    assert Op.BULK_STORE not in {node.op for node in linear.statements}
+    assert_exact(kernel, ALTERNATING)
+
+
+# Symmetric products.
+@pytest.mark.parametrize("n", [128, 136, 200])
+@pytest.mark.parametrize("tiling", [ONE, ALTERNATING], **BY_NAME)
+def test_half_of_a_symmetric_product_is_computed_and_mirrored(tiling, n):
+    kernel = gram(n, 72, F16, biased=True)
+
+    (linear,) = lowered(kernel, tiling, mirrors=True)
+
+    count = -(-n // 64)
+    tiles = count * (count + 1) // 2
+    assert [node.operands[1].value for node in linear.statements if is_tile_loop(node)] == [
+        *([tiles] * 2)
+    ]
+    assert_exact(kernel, tiling, mirrors=True)
+
+
+def is_tile_loop(node):
+    """Whether a statement opens a loop whose step is the number of blocks, or of both groups'."""
+    return node.op is Op.LOOP and node.attrs.step > 1
+
+
+def test_a_wide_symmetric_product_is_mirrored_by_the_threads():
+    assert_exact(gram(136, 40, BF16), mirrors=True)
+    assert_exact(wide_gram(136, 24), mirrors=True)
+
+
+def wide_gram(n, k):
+    """x @ x.T, stored as it is summed."""
+    product = square(n, n, k)
+    x = product.operand(BF16, product.m, product.k)
+    total = product.contract(x, substitute(x, {product.m: product.n}), F32)
+    product.store(total)
+    return product.kernel(total)
+
+
+def test_square_tiles_alone_take_half_of_a_symmetric_product():
+    ranked = cuda_hopper.rank(taken(gram(4096, 4096, F16)), SM90A)
+
+    mirrored = {each.tiling.name: each.tiles for each in ranked if each.mirrors}
+    assert mirrored == {"alternating": 528, "square": 528, "small": 2080}
+    assert ranked[0].mirrors
+    assert (
+        ranked[0].clocks < 0.6 * cuda_hopper.rank(taken(rounded(4096, 4096, 4096)), SM90A)[0].clocks
+    )
+
+
+# Factors rewritten by a launch of their own.
+@pytest.mark.parametrize(("kernel", "launches"), [
+    (rounded(33, 35, 37), 3),
+    (rounded(40, 35, 40, F16, False, False), 2),
+    (prologue(F16), 3),
+], ids=["odd", "one odd", "prologue"])  # fmt: skip
+def test_factors_that_the_engine_cannot_read_are_rewritten(kernel, launches, monkeypatch):
+    monkeypatch.setattr(cuda_contraction, "PACKED_PRODUCTS", 1)
+
+    assert len(lowered(kernel)) == launches
+    assert_exact(kernel)
+
+
+# Pipelines with one mistake: refused, or the numbers differ.
+@pytest.fixture(scope="module")
+def mistaken():
+    return rounded(136, 64, 328)
+
+
+def is_found(linears, arrays, want, seed):
+    try:
+        verify_linear(linears[-1])
+        results = results_of(linears, arrays, seed)
+    except InternalError:
+        return True
+    return any((one != other).any() for one, other in zip(results, want, strict=True))
+
+
+def turned_parity(linear, number):
+    """The form in which one wait awaits the other phase."""
+    waits = [node for node in linear.statements if node.op is Op.MBARRIER_WAIT]
+    target = waits[number]
+
+    def change(node):
+        if node.op is not Op.MBARRIER_WAIT or node.attrs != target.attrs:
+            return node
+        barriers, place, parity = node.operands
+        return node.replace((barriers, place, const(parity.dtype, 1) - parity))
+
+    return rebuilt(linear, change)
+
+
+def unswizzled(linear):
+    """The form whose trays are written as if nothing were swizzled."""
+
+    def change(node):
+        if node.op is not Op.STORE or node.operands[0].op is not Op.TILE:
+            return node
+        tile, index, value = node.operands
+        return node.replace((tile, without_xor(index), value))
+
+    return rebuilt(linear, change)
+
+
+def without_xor(index):
+    """An index whose XORs give their first operand."""
+    operands = tuple([without_xor(each) for each in index.operands])
+    return operands[0] if index.op is Op.XOR else index.replace(operands)
+
+
+def looser(linear, op):
+    """The form whose waits of a kind leave one group more unfinished."""
+
+    def change(node):
+        if node.op is not op:
+            return node
+        attrs = replace(node.attrs, pending=node.attrs.pending + 1)
+        return type(node)(node.op, node.dtype, node.operands, attrs)
+
+    return rebuilt(linear, change)
+
+
+MISTAKES = {
+    "no wait for bytes": lambda form: without(form, Op.MBARRIER_WAIT, -2),
+    "no wait for room": lambda form: without(form, Op.MBARRIER_WAIT, -1),
+    "wrong phase of bytes": lambda form: turned_parity(form, -2),
+    "wrong phase of room": lambda form: turned_parity(form, -1),
+    "no release in the loop": lambda form: without(form, Op.MBARRIER_ARRIVE, 0),
+    "no last release": lambda form: without(form, Op.MBARRIER_ARRIVE, -1),
+    "released too early": lambda form: looser(form, Op.WGMMA_WAIT),
+    "no fence of sums": lambda form: without(form, Op.WGMMA_FENCE, 0),
+    "no fence of trays": lambda form: without(form, Op.PROXY_FENCE, 0),
+    "tray not yet read": lambda form: looser(form, Op.BULK_WAIT),
+    "tray not yet filled": lambda form: without(form, Op.BARRIER, -1),
+    "no barrier after the start": lambda form: without(form, Op.BARRIER, 0),
+    "another swizzle": unswizzled,
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("tiling", [ONE, ALTERNATING], **BY_NAME)
+def test_a_mistake_in_the_pipeline_is_found(tiling, mistake, mistaken):
+    (right,) = lowered(mistaken, tiling, replace(SM90A, multiprocessors=1))
+    arrays = arrays_for(mistaken)
+    want = expected(mistaken, arrays)
+
+    wrong = MISTAKES[mistake](right)
+
+    assert any(is_found([wrong], arrays, want, seed) for seed in range(2))
+
+
+def test_alternating_warpgroups_wait_for_one_another(mistaken):
+    (right,) = lowered(mistaken, ALTERNATING, replace(SM90A, multiprocessors=1))
+    arrays = arrays_for(mistaken)
+    want = expected(mistaken, arrays)
+
+    wrong = without(right, Op.MBARRIER_WAIT, 0)
+
+    assert any(is_found([wrong], arrays, want, seed) for seed in range(4))
+
+
+# Which tiling, and why.
+@pytest.mark.parametrize(
+    ("sizes", "names"),
+    [
+        ((4096, 4096, 4096), ["alternating"]),
+        ((4096, 4096, 512), ["alternating"]),
+        ((2048, 2048, 2048), ["alternating"]),
+        ((1024, 1024, 768), ["half", "flat"]),
+        ((512, 4096, 4096), ["square", "alternating"]),
+        ((128, 4096, 4096), ["flat", "small"]),
+        ((16, 4096, 4096), ["few 16"]),
+        ((1000, 1000, 1000), ["square"]),
+    ],
+    ids=str,
+)
+def test_the_estimate_finds_what_was_fastest_on_the_device(sizes, names):
+    facts = taken(rounded(*sizes, BF16))
+
+    assert cuda_hopper.rank(facts, SM90A)[0].tiling.name in names
+
+
+@pytest.mark.parametrize("tiling", TILINGS, **BY_NAME)
+@pytest.mark.parametrize("layout", [(0, 1), (1, 0)], ids=["NT", "TN"])
+def test_a_tiling_takes_the_shared_memory_it_counts_on(tiling, layout):
+    kernel = rounded(256, 256, 256, F16, *layout)
+    facts = taken(kernel)
+    candidate = estimate(tiling, cuda_hopper.need_of(facts), SM90A)
+
+    (linear,) = cuda_hopper.lower(facts, SM90A, candidate)
+
+    assert candidate.stages > 2
+    assert linear.grid.shared_bytes <= SM90A.shared_bytes
+
+
+def test_the_plan_says_what_a_block_computes_and_what_came_next():
+    assert choose(rounded(4096, 4096, 4096), SM90A).decisions[0].reason == (
+        "wgmma.f16, 1024 tiles 128 x 128 (alternating), 2 warpgroups alternating, 6 stages: about "
+        "266680 clocks; then wide 271288, tall 271288."
+    )
+    assert choose(rounded(1001, 999, 1003), SM90A).decisions[0].reason == (
+        "wgmma.f16, 128 tiles 128 x 64 (half), 2 warpgroups together, 8 stages: about 9001 clocks; "
+        "then flat 9385, small 11258. 2 of 2 factors rewritten in rows before."
+    )
+
+
+# Declines, which the portable plan then takes.
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        (half(8, 8, 0), "there is nothing to sum."),
+        (
+            rounded(33, 35, 37),
+            "factor a has strides or an offset that 16 bytes do not divide, and the product is too "
+            "small to rewrite it in rows.",
+        ),
+        (
+            prologue(F16),
+            "factor a is computed, and the product is too small to rewrite it in rows.",
+        ),
+    ],
+    ids=["empty", "odd", "prologue"],
+)
+def test_what_hopper_does_not_take_leaves_a_remark(kernel, reason):
+    choice = choose(kernel, SM90A)
+
+    assert choice.plan == "contraction"
+    assert [(each.subject, each.reason) for each in choice.decisions[1:]] == [("hopper", reason)]
+
+
+def test_other_targets_and_kernels_are_none_of_its_business():
+    assert cuda_hopper.facts(rounded(64, 64, 64), SM80) is None
+    assert cuda_hopper.facts(plain(64, 64, 64), SM90A) is None
+    assert cuda_hopper.facts(replace(plain(8, 8, 8), contraction=None), SM90A) is None
+
+
+# Compiled.
+@needs_nvrtc
+@pytest.mark.parametrize("tiling", TILINGS, **BY_NAME)
+def test_no_register_is_spilled(tiling):
+    facts = taken(biased(1024, 1024, 768))
+    candidate = estimate(tiling, cuda_hopper.need_of(facts), SM90A)
+    (linear,) = cuda_hopper.lower(facts, SM90A, candidate)
+
+    assert frame_bytes(cubin_of(program_of(linear, SM90A).source, SM90A.name)) == 0
+
+
+def test_the_passes_keep_the_pipeline():
+    kernel = biased(72, 72, 72)
+    (linear,) = lowered(kernel, ALTERNATING)
+    arrays = arrays_for(kernel)
+
+    results = results_of([legal(linear, SM90A)], arrays)
+
+    for result, want in zip(results, expected(kernel, arrays), strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tiling", TILINGS, **BY_NAME)
+@pytest.mark.parametrize("layout", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=["NN", "NT", "TN", "TT"])
+def test_the_device_gives_the_exact_sums(tiling, layout):
+    """Integer-valued inputs, whose sums are exact in any order."""
+    target = Device["CUDA"].target
+    if not target.features >= cuda_hopper.FEATURES:
+        pytest.skip("the GPU is no Hopper")
+    kernel = rounded(328, 264, 456, F16, *layout)
+    facts = taken(kernel, target)
+    candidate = estimate(tiling, cuda_hopper.need_of(facts), target)
+    (linear,) = cuda_hopper.lower(facts, target, candidate)
+    arrays = arrays_for(kernel)
+
+    result = run_on_device(linear, arrays)[2]
+
+    np.testing.assert_array_equal(result, expected(kernel, arrays)[2], strict=True)

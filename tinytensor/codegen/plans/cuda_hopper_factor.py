@@ -1,0 +1,60 @@
+"""Turns one factor of a contraction into a ring of tiles that the bulk copy engine fills."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tinytensor.codegen.block_builder import BlockBuilder
+from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes
+from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, ROW_BYTES
+from tinytensor.ops.tile import stage_bytes
+from tinytensor.ops.uop import UOp
+
+
+class Factor:
+    """A factor's tiles: `extent` of m or n and a block of k in each stage of the ring.
+
+    Along k, a stage is one tile whose rows are m or n. Else its rows are k, and as many tiles lie
+    one after another as it takes to hold the extent.
+    """
+
+    def __init__(self, b: BlockBuilder, boxes: Boxes, k: UOp, extent: int, stages: int) -> None:
+        self._b = b
+        self._boxes = boxes
+        self.is_k_major = boxes.axes[0] is k
+        dtype = boxes.buffer.dtype
+        self.block_k = self._width = ROW_BYTES // dtype.itemsize
+        self._pieces = 1 if self.is_k_major else -(-extent // self._width)
+        rows = extent if self.is_k_major else self._width
+        self.tile = b.tile(dtype, rows, self._width, stages * self._pieces)
+        self._map = boxes.tensor_map(b, self.tile)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of one stage."""
+        return self._pieces * stage_bytes(self.tile)
+
+    def load(
+        self,
+        stage: UOp,
+        places: Mapping[UOp, UOp],
+        first: UOp,
+        first_k: UOp,
+        full: UOp,
+    ) -> None:
+        """Begin to fill a stage, from a value of m or n and a value of k on."""
+        b = self._b
+        around = [places[each] for each in self._boxes.axes[2:]]
+        for piece in range(self._pieces):
+            along = first + piece * self._width if piece else first
+            inner, outer = (first_k, along) if self.is_k_major else (along, first_k)
+            number = stage * self._pieces + piece
+            b.bulk_load(self.tile, number, self._map, (inner, outer, *around), full, stage)
+
+    def index(self, stage: UOp, group: UOp | int, k: int) -> UOp:
+        """Return where a product's block begins: of GROUP_ROWS rows number `group`, at k."""
+        attrs = self.tile.attrs
+        start = stage * (self._pieces * attrs.rows * attrs.columns)
+        within = k if self.is_k_major else k * self._width
+        index: UOp = start + group * (GROUP_ROWS * self._width) + within
+        return index
