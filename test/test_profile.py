@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from tinytensor import Tensor, config, profile, timing
+from tinytensor import Tensor, config, jit, profile, timing
 from tinytensor.profile import KernelTime, Profile
 from tinytensor.report import LAUNCHES
 from tinytensor.timing import Stage
@@ -92,6 +92,35 @@ def test_a_device_that_runs_kernels_itself_is_profiled():
 
     assert [each.device for each in found.kernels] == ["PYTHON"]
     assert "kernels on the host" in [each.name for each in found.by_stage()]
+
+
+def test_a_jitted_function_tells_of_its_launches_while_it_is_profiled_and_only_then():
+    @jit
+    def double(x):
+        return x * 2.0
+
+    x = square(3)
+    for _ in range(3):
+        double(x)
+    with profile() as found:
+        for _ in range(3):
+            double(x)
+
+    assert [each.kernel.name for each in found.kernels] == ["pointwise_f32_3x3"] * 3
+    assert found.hit_rate("guards") == 1
+    assert double(x).tolist() == [[1.0] * 3] * 3
+
+
+def test_a_guard_that_does_not_hold_is_counted():
+    @jit
+    def double(x):
+        return x * 2.0
+
+    with profile() as found:
+        for size in (3, 4, 4, 4):
+            double(square(size))
+
+    assert found.hit_rate("guards") == 0.5
 
 
 @pytest.fixture

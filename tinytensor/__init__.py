@@ -13,6 +13,7 @@ from tinytensor.config import config
 from tinytensor.dtype import dtypes
 from tinytensor.explain import explain
 from tinytensor.functions import tensor
+from tinytensor.jit.function import jit
 from tinytensor.profile import profile
 from tinytensor.runtime.device import Device
 from tinytensor.tensor import autograd
@@ -39,6 +40,7 @@ __all__ = [
     "inference_mode",
     "initial_seed",
     "is_grad_enabled",
+    "jit",
     "manual_seed",
     "nn",
     "no_grad",

@@ -7,7 +7,7 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,13 @@ import numpy.typing as npt
 from tinytensor import report
 from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
-from tinytensor.errors import CompileError, DeviceError, IndexOutOfRange, Site
+from tinytensor.errors import CompileError, IndexOutOfRange, Site
 from tinytensor.ops.attrs import CheckAttrs
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
 from tinytensor.program_cache import make_program
+from tinytensor.replay import Address, Compiled, Launch, Plan, Replay, Result
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
 from tinytensor.runtime.lock import ForkSafeLock
@@ -31,9 +32,6 @@ from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import Target
 from tinytensor.timing import count, note, timed
-
-if TYPE_CHECKING:
-    from tinytensor.codegen.lower import Lowered
 
 MOST_COMPILED = 4096
 MOST_SCHEDULES = 1024
@@ -54,46 +52,6 @@ class Root:
     site: Site | None = None
     is_dropped: bool = False
     replaces: UOp | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A kernel made ready for a device; `lowered` is None where it was not lowered just now."""
-
-    kernel: Kernel
-    lowered: Lowered | None
-    work: Any  # each device runs its own kind of work
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a param lies: in the memory of a node, by its number in the walk, or in the arena."""
-
-    holder: int | None
-    offset: int
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """One kernel of a schedule, and where its params lie."""
-
-    compiled: Compiled
-    addresses: tuple[Address, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The launches of a schedule, and the memory they need: all of it, before the first one runs.
-
-    Units: `arena_bytes`. `roots` and `replaced` are numbers in the walk: of the results, and of the
-    leaves whose memory some of them take.
-    """
-
-    launches: tuple[Launch, ...]
-    arena_bytes: int
-    roots: tuple[int, ...]
-    replaced: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +77,10 @@ class Graph:
 
 Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
 
-# Memory of BUFFER leaves, the lines that made them, memory that several leaves have, and the leaf
-# that holds an expression's value while somebody keeps it.
-_STORAGE: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
-_SITES: weakref.WeakKeyDictionary[UOp, Site] = weakref.WeakKeyDictionary()
-_SHARED: weakref.WeakSet[Buffer] = weakref.WeakSet()
+# The leaf that holds an expression's value while somebody keeps it.
 _COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
 _COMPILED: OrderedDict[tuple[UOp, str, bool], Compiled] = OrderedDict()
-_SCHEDULES: OrderedDict[tuple[Structure, str, Options], Plan] = OrderedDict()
+_SCHEDULES: OrderedDict[tuple[Structure, str, Options], Replay] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
 _LOCK = ForkSafeLock()
@@ -151,7 +105,7 @@ def from_host(array: npt.NDArray[Any], dtype: DType, device: str) -> UOp:
     memory = Device[device].allocate(array.size * dtype.itemsize)
     if array.size:
         Device[device].copy_in(memory, np.ascontiguousarray(array).reshape(-1))
-    _STORAGE[leaf] = memory
+    leaf.memory = memory
     return leaf
 
 
@@ -179,13 +133,15 @@ def read_probes() -> None:
 def _copy_out(leaf: UOp) -> npt.NDArray[Any]:
     array = np.empty(leaf.shape, leaf.dtype.storage_numpy)
     if array.size:
-        Device[leaf.attrs.device].copy_out(_STORAGE[leaf], array.reshape(-1))
+        Device[leaf.attrs.device].copy_out(storage_of(leaf), array.reshape(-1))
     return array
 
 
 def storage_of(leaf: UOp) -> Buffer:
     """Return the memory of a BUFFER leaf, for what reads it where it lies."""
-    return _STORAGE[leaf]
+    memory: Buffer | None = leaf.memory
+    assert memory is not None, "memory: a leaf that is replaced has no reader"
+    return memory
 
 
 @timed("realize")
@@ -196,7 +152,7 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
     """
     with _LOCK:
         unread = _unread_leaves(roots)
-        graph = _resolve_copies([_contents_of(root.uop) for root in roots])
+        graph = _resolve_copies([contents_of(root.uop) for root in roots])
         if report.wants_schedule():
             report.note_forward(graph.known)
         leaves: dict[tuple[str, UOp], UOp] = {}
@@ -212,7 +168,7 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
         shaped = [_with_shape(leaf, root.uop) for leaf, root in zip(found, roots, strict=True)]
         for root, leaf in zip(roots, shaped, strict=True):
             # A constant is cheaper than its memory, and the fill of a PAD must stay one.
-            if root.uop.op is not Op.CONST and _contents_of(root.uop) is not leaf:
+            if root.uop.op is not Op.CONST and contents_of(root.uop) is not leaf:
                 _COMPUTED[root.uop] = weakref.ref(leaf)
         return shaped
 
@@ -222,7 +178,7 @@ def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> l
 
     They are stored intermediates, and leaves that lie in memory already. Computes nothing.
     """
-    graph = _resolve_copies([_contents_of(each) for each in (*earlier, *later)])
+    graph = _resolve_copies([contents_of(each) for each in (*earlier, *later)])
     inside = set(walk(graph.roots[: len(earlier)]))
     roots = [each for each in dict.fromkeys(graph.roots) if each.op is not Op.BUFFER]
     options = Options(config.fuse, config.verify, config.stress)
@@ -233,7 +189,7 @@ def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> l
     return list(kept)
 
 
-def _contents_of(node: UOp) -> UOp:
+def contents_of(node: UOp) -> UOp:
     """Return the node with the same memory: a reshaped value is stored like the value itself."""
     while node.op in (Op.RESHAPE, Op.DETACH):
         node = node.operands[0]
@@ -243,9 +199,14 @@ def _contents_of(node: UOp) -> UOp:
 def _with_shape(leaf: UOp, root: UOp) -> UOp:
     if leaf.shape == root.shape:
         return leaf
-    other = buffer(leaf.dtype, root.shape, leaf.attrs.device)
-    _STORAGE[other] = _STORAGE[leaf]
-    _SHARED.add(_STORAGE[leaf])
+    return alias_of(leaf, root.shape)
+
+
+def alias_of(leaf: UOp, shape: tuple[int, ...]) -> UOp:
+    """Return another leaf with the same memory."""
+    other = buffer(leaf.dtype, shape, leaf.attrs.device)
+    other.memory = storage_of(leaf)
+    other.memory.is_shared = True
     return other
 
 
@@ -259,13 +220,13 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
     if not copies and not known:
         return Graph(tuple(roots), nodes, known)
     for node in copies:
-        source = _contents_of(substitute_all(node.operands, known)[0])
+        source = contents_of(substitute_all(node.operands, known)[0])
         device = _device_of(source) or node.attrs.device
         root = Root(source, device)
         leaf = _compute({source: root}, walk((source,)), Device[device])[source]
         moved = leaf if device == node.attrs.device else _move(leaf, node.attrs.device)
         known[node] = _with_shape(moved, node)
-    replaced = tuple([_contents_of(node) for node in substitute_all(tuple(roots), known)])
+    replaced = tuple([contents_of(node) for node in substitute_all(tuple(roots), known)])
     return Graph(replaced, walk(replaced), known)
 
 
@@ -302,7 +263,7 @@ def _unread_leaves(roots: Sequence[Root]) -> set[UOp]:
     held = [node for node, count in zip(nodes, counts, strict=True) if count > counts[-1]]
     lasting = set(walk([*held, *[root.uop for root in roots if not root.is_dropped]]))
     named = [root.replaces for root in roots if root.is_dropped and root.replaces is not None]
-    return {leaf for leaf in named if leaf not in lasting and _STORAGE[leaf] not in _SHARED}
+    return {leaf for leaf in named if leaf not in lasting and not leaf.memory.is_shared}
 
 
 def _replaceable(
@@ -329,51 +290,71 @@ def _compute(wanted: dict[UOp, Root], nodes: Sequence[UOp], device: AnyDevice) -
     leaves = {node: node for node in wanted if node.op is Op.BUFFER}
     order = nodes if len(roots) == len(wanted) else walk(roots)
     sites = [root.site for root in wanted.values()]
-    probes = _probes_below(roots, order, sites)
+    probes = probes_below(roots, order, sites)
     if probes:
         roots = list(dict.fromkeys([*roots, *[each.node for each in probes]]))
         order = walk(roots)
     replaceable = _replaceable(wanted, order, device)
     try:
-        plan = _plan_for(order, roots, replaceable, device)
+        replay = _replay_for(order, roots, replaceable, device)
     except CompileError as error:
         raise CompileError(_with_line(str(error), sites)) from error
-    memory = _run(plan, order, device)
-    for number, node in zip(plan.roots, roots, strict=True):
-        leaf = buffer(node.dtype, node.shape, device.name)
-        _STORAGE[leaf] = memory[number]
-        site = wanted[node].site if node in wanted else None
-        if site is not None:
-            _SITES[leaf] = site
-        leaves[node] = leaf
-    _UNREAD.extend([replace(each, node=leaves[each.node]) for each in probes])
+    memories = replay.run([storage_of(order[number]) for number in replay.leaves])
+    for result, memory in zip(replay.results, memories, strict=True):
+        if result.replaced is not None:
+            order[result.replaced].memory = None
+        node = order[result.number]
+        leaf = leaves[node] = buffer(node.dtype, node.shape, device.name)
+        leaf.memory = memory
+        memory.site = wanted[node].site if node in wanted else None
+    if probes:
+        expect([replace(each, node=leaves[each.node]) for each in probes])
     return leaves
 
 
-def _probes_below(
+def probes_below(
     roots: Sequence[UOp], order: Sequence[UOp], sites: Sequence[Site | None]
 ) -> list[Probe]:
     """Return a probe for each CHECK that some values depend on."""
     if not [node for node in order if node.op is Op.CHECK]:
         return []
-    if len(_UNREAD) > MOST_UNREAD:
-        read_probes()
     site = next((each for each in sites if each is not None), None)
     checks = [node for node in walk(roots) if node.op is Op.CHECK]
     found = [(probe_of(check), check.attrs) for check in checks]
     return [Probe(node, attrs, site) for node, attrs in found if node is not None]
 
 
-def _plan_for(
+def prepare(
+    roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: str
+) -> tuple[Replay, list[UOp]]:
+    """Return the launches that compute some values, and the walk that numbers their nodes.
+
+    What somebody has computed of them counts for nothing: the leaves may hold other values later.
+    """
+    with _LOCK:
+        order = walk(roots)
+        return _replay_for(order, roots, replaceable, Device[device]), order
+
+
+def expect(probes: Sequence[Probe]) -> None:
+    """Read probes that have been computed at the next host read."""
+    with _LOCK:
+        if len(_UNREAD) > MOST_UNREAD:
+            read_probes()
+        _UNREAD.extend(probes)
+
+
+def _replay_for(
     order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: AnyDevice
-) -> Plan:
+) -> Replay:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
     options = Options(config.fuse, config.verify, config.stress)
     key = (_structure_of(order, roots, replaceable), device.name, options)
     known = _SCHEDULES.get(key)
     count("plans found" if known is not None else "plans made")
     if known is None or report.wants_schedule():
-        known = _SCHEDULES[key] = _schedule(order, roots, replaceable, device, options)
+        plan = _schedule(order, roots, replaceable, device, options)
+        known = _SCHEDULES[key] = Replay(plan, device)
         if len(_SCHEDULES) > MOST_SCHEDULES:
             _SCHEDULES.popitem(last=False)
     _SCHEDULES.move_to_end(key)
@@ -430,12 +411,12 @@ def _schedule(
         )
         for step in assigned.steps
     ]
-    return Plan(
-        launches=tuple([Launch(*each) for each in zip(compiled, addresses, strict=True)]),
-        arena_bytes=assigned.arena_bytes,
-        roots=tuple([numbers[root] for root in roots]),
-        replaced={numbers[root]: numbers[leaf] for root, leaf in assigned.replaced.items()},
-    )
+    results = [
+        Result(numbers[root], nbytes_of(root), describe(root), numbers.get(leaf))
+        for root, leaf in [(root, assigned.replaced.get(root)) for root in roots]
+    ]
+    launches = [Launch(*each) for each in zip(compiled, addresses, strict=True)]
+    return Plan(tuple(launches), assigned.arena_bytes, tuple(results))
 
 
 def _show_code(compiled: Compiled, device: AnyDevice) -> None:
@@ -448,73 +429,6 @@ def _show_code(compiled: Compiled, device: AnyDevice) -> None:
 def _with_line(sentence: str, sites: Sequence[Site | None]) -> str:
     lines = [site.describe() for site in sites if site is not None]
     return f"{sentence}\nwhile computing the value made at {lines[0]}" if lines else sentence
-
-
-def _run(plan: Plan, order: Sequence[UOp], device: AnyDevice) -> dict[int | None, Buffer]:
-    """Launch the kernels of a plan, all of whose memory is there; return that of its results."""
-    held = _take_memory(plan, order, device)
-    for leaf in plan.replaced.values():
-        del _STORAGE[order[leaf]]
-    for launch in plan.launches:
-        _launch(
-            launch.compiled, [_buffer_at(held, each, order) for each in launch.addresses], device
-        )
-    return held
-
-
-def _take_memory(plan: Plan, order: Sequence[UOp], device: AnyDevice) -> dict[int | None, Buffer]:
-    """Allocate results and the arena, by number in the walk; a replaced leaf gives its memory.
-
-    Raises: DeviceError when there is too little; then nothing has changed.
-    """
-    held: dict[int | None, Buffer] = {}
-    purpose = "the scratch memory of kernels"
-    try:
-        device.reserve_workspace([launch.compiled.work for launch in plan.launches])
-        purpose = "the values between"
-        if plan.arena_bytes:
-            held[None] = device.allocate(plan.arena_bytes)
-        for number in plan.roots:
-            purpose = describe(order[number])
-            leaf = plan.replaced.get(number)
-            if leaf is None:
-                held[number] = device.allocate(nbytes_of(order[number]))
-            else:  # kernels read the leaf before they write the result
-                held[number] = held[leaf] = _STORAGE[order[leaf]]
-    except DeviceError as error:
-        held.clear()  # else the traceback keeps what was allocated
-        raise DeviceError(f"{error}\nasked for {purpose}\n{_largest_on(device)}") from error
-    return held
-
-
-def _largest_on(device: AnyDevice) -> str:
-    leaves = [leaf for leaf in _STORAGE if leaf.attrs.device == device.name]
-    return report.largest({leaf: _SITES.get(leaf) for leaf in leaves})
-
-
-def _buffer_at(held: dict[int | None, Buffer], address: Address, order: Sequence[UOp]) -> Buffer:
-    whole = held.get(address.holder)
-    if whole is None:
-        assert address.holder is not None, "memory: the arena is there when a kernel uses it"
-        return _STORAGE[order[address.holder]]
-    return whole.part(address.offset, address.nbytes)
-
-
-def _launch(compiled: Compiled, buffers: Sequence[Buffer], device: AnyDevice) -> None:
-    if config.stress:
-        _poison(compiled.kernel, buffers, device)
-    if config.debug or report.LAUNCHES:
-        report.run_launch(compiled.kernel, device, lambda: device.run(compiled.work, buffers))
-    else:
-        device.run(compiled.work, buffers)
-
-
-def _poison(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:
-    """Fill what a kernel writes and does not read: so that a read of what is there gives NaN."""
-    read = {node.operands[0].attrs.number for node in walk([kernel.sink]) if node.op is Op.LOAD}
-    for number, param in enumerate(kernel.params):
-        if param.written and number not in read:
-            device.poison(buffers[number])
 
 
 def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:

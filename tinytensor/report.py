@@ -105,6 +105,7 @@ def capture() -> Iterator[list[Planned]]:
     """Collect the kernels of every schedule made inside the block, by any thread."""
     found: list[Planned] = []
     _CAPTURES.append(found)
+    config.note_change()
     try:
         yield found
     finally:
@@ -116,6 +117,7 @@ def watch_launches() -> Iterator[list[Launched]]:
     """Collect the launches that any thread makes inside the block."""
     found: list[Launched] = []
     LAUNCHES.append(found)
+    config.note_change()  # so that no jitted function makes calls that tell nobody
     try:
         yield found
     finally:

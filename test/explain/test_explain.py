@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tinytensor import Tensor, autograd, explain, manual_seed, nn, optim, profile
+from tinytensor import Tensor, autograd, explain, jit, manual_seed, nn, optim, profile
 from tinytensor.explain.table import details_of, groups_of, kernel_lines, reasons_of, table_lines
 from tinytensor.nn.functional import cross_entropy
 from tinytensor.profile import Profile
@@ -312,3 +312,21 @@ def test_stages_of_the_first_call_are_told(found):
 
     assert "lower: " in told
     assert " us" in told or " ms" in told
+
+
+def test_what_a_jitted_function_relies_on_is_told():
+    @jit
+    def scaled(x, factor):
+        return (x * factor).exp()
+
+    scaled(ones(3), 2.0)
+    found = explain(scaled, ones(4), 2.0, repeats=2)
+
+    assert [each.kernel.name for each in found.kernels] == ["pointwise_f32_4"]
+    assert found.kernels[0].time_us > 0
+    assert [len(each.kernels) for each in found.warm] == [1, 1]
+    assert found.warm[-1].hit_rate("guards") == 1
+    assert any("factor" in each for each in found.guards)
+    assert details_of(found)["guards"] == "; ".join(found.guards)
+    assert len(found.misses) == 1
+    assert "(4,)" in details_of(found)["misses"]

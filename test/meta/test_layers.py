@@ -10,7 +10,7 @@ LEVELS = (
     ("errors", "config", "lazy", "dtype", "target", "timing"),
     ("ops",),
     ("schedule", "codegen", "runtime"),
-    ("realize", "report", "program_cache", "variable"),
+    ("realize", "replay", "report", "program_cache", "tracing", "variable"),
     ("tensor", "grad"),
     ("functions", "jit", "nn", "linalg", "special", "array_api", "distributed", "interop", "optim"),
     ("explain", "profile", "tune", "selfcheck"),

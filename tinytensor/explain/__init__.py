@@ -34,6 +34,5 @@ def explain(
     if repeats < 1:
         raise ValueError(f"explain: too few runs to measure: repeats={repeats}; must be 1 or more.")
     measure = lazy_import("tinytensor.explain.measure", None, "explain")
-    name = getattr(function, "__name__", type(function).__name__)
-    found: Explanation = measure.explain_call(name, lambda: function(*args, **kwargs), repeats)
+    found: Explanation = measure.explain_call(function, args, kwargs, repeats)
     return found

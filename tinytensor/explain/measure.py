@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
@@ -9,6 +10,7 @@ from typing import Any
 
 from tinytensor.explain.contract import contract_of
 from tinytensor.explain.record import ExplainedKernel, Explanation, Memory, Sources
+from tinytensor.jit.function import Jitted
 from tinytensor.ops.op import Op
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp, buffer, substitute_all
@@ -28,8 +30,12 @@ UNFUSED = Options(fuse=0, verify=False, stress=False)
 Nest = Any  # tuples, lists and dicts of tensors, as the user's function returns them
 
 
-def explain_call(name: str, call: Callable[[], Nest], repeats: int) -> Explanation:
+def explain_call(
+    function: Callable[..., Nest], args: tuple[Any, ...], kwargs: dict[str, Any], repeats: int
+) -> Explanation:
     """Run a call until its kernels are those of the call before, then measure it."""
+    call = functools.partial(function, *args, **kwargs)
+    name = getattr(function, "__name__", type(function).__name__)
     with profile() as cold, watch() as watched, capture() as planned:
         _compute(call())
     if _sinks(_measure(call)) != [each.kernel.sink for each in planned]:
@@ -45,10 +51,23 @@ def explain_call(name: str, call: Callable[[], Nest], repeats: int) -> Explanati
     warm += [_measure(call) for _ in range(repeats - 1)]
     memory = _memory_of(planned, watched, peak)
     unfused_us = _unfused_us(watched, planned[0].target) if planned else 0.0
-    kernels = tuple(_kernels_of(planned, _times_of(warm)))
     return Explanation(
-        name, ", ".join(names) or "no device", kernels, memory, cold, tuple(warm), unfused_us
+        name=name,
+        device=", ".join(names) or "no device",
+        kernels=tuple(_kernels_of(planned, _times_of(warm))),
+        memory=memory,
+        cold=cold,
+        warm=tuple(warm),
+        unfused_us=unfused_us,
+        guards=_guards_of(function),
+        misses=tuple(function.remarks) if isinstance(function, Jitted) else (),
     )
+
+
+def _guards_of(function: Callable[..., Nest]) -> tuple[str, ...]:
+    """Return what a jitted function relies on in its latest program."""
+    programs = function.programs() if isinstance(function, Jitted) else []
+    return programs[-1].guards if programs else ()
 
 
 def _compute(result: Nest) -> None:

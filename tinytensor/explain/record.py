@@ -101,8 +101,9 @@ class Memory:
 class Explanation:
     """What a call of a function does; `print` shows a table, `to_html` gives a page.
 
-    `cold` is the profile of the first call, `warm` those of the later ones. Units: `unfused_us` is
-    the predicted time of one kernel per op, in µs.
+    `cold` is the profile of the first call, `warm` those of the later ones. Of a jitted function,
+    `guards` are what its latest program relies on, `misses` tell why it was traced anew. Units:
+    `unfused_us` is the predicted time of one kernel per op, in µs.
     """
 
     name: str
@@ -112,6 +113,8 @@ class Explanation:
     cold: Profile
     warm: tuple[Profile, ...]
     unfused_us: float
+    guards: tuple[str, ...] = ()
+    misses: tuple[str, ...] = ()
 
     @property
     def device_us(self) -> float:

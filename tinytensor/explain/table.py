@@ -90,7 +90,8 @@ def table_lines(found: Explanation) -> Iterator[str]:
         yield f"  {told.kind:9} {told.subject}: {told.reason} ({_numbers(each.kernels)})"
     yield ""
     for name, value in details_of(found).items():
-        yield f"{name:12}{value}"
+        if value:
+            yield f"{name:12}{value}"
 
 
 def _row(*cells: str) -> str:
@@ -161,6 +162,8 @@ def details_of(found: Explanation) -> dict[str, str]:
         "compiled": f"{len(cold.compiled)} of {distinct} kernels; the others came from the caches",
         "caches": ", ".join(f"{name} {rate:.0%} found" for name, rate in hits if rate is not None),
         "break-even": _break_even(found),
+        "guards": "; ".join(found.guards),
+        "misses": " ".join(found.misses),
     }
 
 

@@ -25,7 +25,7 @@ class UOp:
 
     __slots__ = (
         *("__weakref__", "attrs", "bounds", "dtype", "is_differentiable"),
-        *("op", "operands", "shape"),
+        *("memory", "op", "operands", "shape"),
     )
     op: Op
     dtype: DType
@@ -34,6 +34,7 @@ class UOp:
     shape: tuple[int, ...]
     bounds: tuple[int | float, int | float] | None  # filled by ops/bounds.py on first use
     is_differentiable: bool | None  # filled by grad.py on first use
+    memory: Any  # of a BUFFER: where its elements lie, a matter of the runtime; None until then
 
     def __new__(
         cls,
@@ -186,7 +187,15 @@ def bitcast(x: UOp, dtype: DType) -> UOp:
 
 def buffer(dtype: DType, shape: tuple[int, ...], device: str) -> UOp:
     """Return a leaf for a fresh allocation; no two calls give the same node."""
-    return UOp(Op.BUFFER, dtype, (), a.BufferAttrs(next(_SERIALS), shape, device))
+    leaf = UOp(Op.BUFFER, dtype, (), a.BufferAttrs(next(_SERIALS), shape, device))
+    leaf.memory = None
+    return leaf
+
+
+def living_nodes() -> list[UOp]:
+    """Return all nodes that somebody holds."""
+    nodes = [reference() for reference in list(_INTERNED.values())]
+    return [node for node in nodes if node is not None]
 
 
 def make_range(number: int, extent: int, exact: UOp | None = None) -> UOp:

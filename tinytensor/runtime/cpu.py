@@ -13,6 +13,7 @@ from tinytensor.ops.program import Program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.c_compiler import FLAGS, CCompiler, find_compiler
 from tinytensor.runtime.cache import DiskCache, open_cache
+from tinytensor.runtime.device import Launcher
 from tinytensor.runtime.host import HostDevice
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.runtime.probe import probe_target, read_processor
@@ -82,6 +83,18 @@ class CpuDevice(HostDevice[Executable]):
         if work.workspace_bytes:
             addresses.append(self.workspace(work.workspace_bytes))
         work.function(*addresses, *scalars)
+
+    def launcher(self, work: Executable, sizes: Sequence[int]) -> Launcher:
+        """Return what runs an executable on the addresses of its params."""
+        held, workspace_bytes = self._workspace, work.workspace_bytes
+
+        def workspace() -> int:
+            buffer = held.buffer
+            if buffer is None or buffer.nbytes < workspace_bytes:
+                return self.workspace(workspace_bytes)
+            return buffer.address
+
+        return Launcher(work.function, workspace if workspace_bytes else None)
 
     def reserve_workspace(self, works: Sequence[Executable]) -> None:
         """Make this thread's scratch memory large enough for some executables."""

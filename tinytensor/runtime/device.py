@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -15,7 +15,7 @@ from tinytensor.config import config
 from tinytensor.errors import DeviceError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.program import Program
-from tinytensor.runtime.buffer import Buffer, CachingAllocator, MemoryUse
+from tinytensor.runtime.buffer import Buffer, BufferPart, CachingAllocator, MemoryUse
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.target import Target
 
@@ -32,6 +32,17 @@ class Event:
     """A moment in a device's work, to measure between; each device has its own kind."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """What starts some work when it is called with the addresses of its params.
+
+    If there is a `workspace`, the address that it returns comes last.
+    """
+
+    start: Callable[..., object]
+    workspace: Callable[[], int] | None
 
 
 class DeviceBase(ABC, Generic[Work]):
@@ -55,6 +66,12 @@ class DeviceBase(ABC, Generic[Work]):
         if config.stress:
             self.poison(buffer)
         return buffer
+
+    def taker(self, nbytes: int) -> Callable[[], Buffer]:
+        """Return what gets a buffer of `nbytes` each time, as `allocate` does."""
+        if config.stress:
+            return lambda: self.allocate(nbytes)
+        return self.allocator.taker(nbytes)
 
     def poison(self, buffer: Buffer) -> None:
         """Fill a buffer so that every float in it is NaN."""
@@ -103,6 +120,15 @@ class DeviceBase(ABC, Generic[Work]):
     @abstractmethod
     def run(self, work: Work, buffers: Sequence[Buffer], scalars: Sequence[float] = ()) -> None:
         """Start the work on buffers, in the order of its params, and its scalars."""
+
+    def launcher(self, work: Work, sizes: Sequence[int]) -> Launcher:
+        """Return what starts the work on addresses. Units: `sizes` are the params' bytes."""
+
+        def start(*addresses: int) -> None:
+            pairs = zip(addresses, sizes, strict=True)
+            self.run(work, [BufferPart(self, nbytes, address, 0) for address, nbytes in pairs])
+
+        return Launcher(start, None)
 
     def disassemble(self, work: Work) -> str:
         """Give the machine code of some work as text; a device without any says so."""

@@ -175,7 +175,7 @@ class Chooser:
             self._tell_factors(node, next(iter(evaluations)))
             return
         behind = evaluations
-        if node.op not in ELEMENTWISE:
+        if node.op not in ELEMENTWISE and node.operands:
             behind = {
                 self.uses.through(place, node): _count_behind(node, each)
                 for place, each in evaluations.items()

@@ -25,7 +25,7 @@ from tinytensor.runtime.cuda.driver import (
 from tinytensor.runtime.cuda.launch import Binary, CudaExecutable
 from tinytensor.runtime.cuda.memory import CudaMemory
 from tinytensor.runtime.cuda.nvrtc import FLAGS, TOOLKIT, compile_cubin, find_library, identity
-from tinytensor.runtime.device import DeviceBase, Event, HostBytes
+from tinytensor.runtime.device import DeviceBase, Event, HostBytes, Launcher
 from tinytensor.target import cuda_target
 from tinytensor.timing import timed
 
@@ -88,7 +88,15 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         self, work: CudaExecutable, buffers: Sequence[Buffer], scalars: Sequence[float] = ()
     ) -> None:
         """Start the launches on buffers, in the order of the params, and on scalars."""
-        addresses = [buffer.address for buffer in buffers]
+        self._start_here(work, [buffer.address for buffer in buffers], scalars)
+
+    def launcher(self, work: CudaExecutable, sizes: Sequence[int]) -> Launcher:
+        """Return what starts an executable's launches on the addresses of its params."""
+        return Launcher(lambda *addresses: self._start_here(work, [*addresses], ()), None)
+
+    def _start_here(
+        self, work: CudaExecutable, addresses: list[int], scalars: Sequence[float]
+    ) -> None:
         if self.context.is_current():
             self._start(work, addresses, scalars)
         else:

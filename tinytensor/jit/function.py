@@ -1,0 +1,251 @@
+"""Turns a function on Tensors into one that runs once for each kind of call."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from tinytensor import report
+from tinytensor.config import Config, config
+from tinytensor.errors import DeviceError
+from tinytensor.jit.build import Obstacle, build_program
+from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_outside
+from tinytensor.jit.program import MISS, Miss, Program
+from tinytensor.jit.quick import Quick, Tally, write_quick
+from tinytensor.jit.structure import PLAIN, Fact, Flat, flatten
+from tinytensor.runtime.lock import ForkSafeLock
+from tinytensor.tensor.base import TensorBase
+from tinytensor.tensor.grad_mode import MODE
+from tinytensor.timing import count
+from tinytensor.tracing import ACTIVE, Trace, tracing
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Key = tuple[Fact, ...]
+MOST_PROGRAMS = 16
+MOST_REMARKS = 64
+# A trace writes to tensors that other threads may trace, too.
+TRACING = ForkSafeLock()
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRecord:
+    """What there is to know of a program: what must hold for it, its kernels, its calls."""
+
+    guards: tuple[str, ...]
+    kernels: tuple[str, ...]
+    calls: int
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A program, the names and facts it was made for, and how often it was called."""
+
+    program: Program
+    key: Key
+    names: list[str]
+    tally: Tally
+    quick: Quick | None = None
+
+    def record(self) -> ProgramRecord:
+        """Tell users of it."""
+        pairs = zip(self.names, self.key, strict=True)
+        guards = [f"{name} is {_told(fact)}" for name, fact in pairs]
+        guards += [f"{each.name} has not changed" for each in self.program.watches]
+        return ProgramRecord(tuple(guards), self.program.in_place.replay.names(), self.tally.calls)
+
+
+class Jitted(Generic[P, R]):
+    """A function whose calls are traced once and then made again without running it.
+
+    `remarks` tell why it was traced anew, and why a call cannot be made again.
+    """
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self.function = function
+        self.remarks: deque[str] = deque(maxlen=MOST_REMARKS)
+        self._latest: Quick = _miss
+        self._others: list[Quick] = []
+        self._entries: OrderedDict[Key, list[Entry]] = OrderedDict()
+
+    def __get__(self, owner: object, kind: type | None = None) -> Any:  # noqa: ANN401 - a method
+        return self if owner is None else MethodType(self, owner)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return what the function returns, and do to tensors what it does."""
+        if not kwargs:
+            try:
+                found = self._latest(*args)
+                if found is MISS:
+                    found = self._try_others(args)
+            except DeviceError:  # the longer way says what there is too little memory for
+                found = MISS
+            if found is not MISS:
+                return found  # type: ignore[no-any-return]  # it is what the function gives
+        if ACTIVE.trace is not None or report.wants_schedule():
+            return self.function(*args, **kwargs)
+        flat = Flat()
+        flatten(args, flat)
+        flatten(kwargs, flat)
+        key = key_of(flat)
+        complaint = ""
+        for entry in self._entries.get(key, ()):
+            program = entry.program
+            cells = program.cells(flat.tensors)
+            complaint = program.complaint(flat.tensors, cells)
+            if not complaint:
+                entry.tally.calls += 1
+                count("guards hold")
+                self._arm(entry)
+                result: R = program.run(flat.tensors, cells)
+                return result
+        return self._trace(flat, key, complaint, args, kwargs)
+
+    def programs(self) -> list[ProgramRecord]:
+        """Return what there is to know of each program, the latest last."""
+        return [each.record() for entries in list(self._entries.values()) for each in entries]
+
+    def _trace(
+        self, flat: Flat, key: Key, complaint: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> R:
+        """Run the function, keep a program of the call if there is one, and finish the call."""
+        count("guards miss")
+        names = names_of(self._parameters(), args, kwargs, flat)
+        self._say_why(names, key, complaint)
+        trace = Trace()
+        with TRACING:
+            with tracing(trace):
+                watch_outside(self.function, trace)
+                for tensor in flat.tensors:
+                    trace.note(tensor)
+                returned = self.function(*args, **kwargs)
+            watch_modules(trace, flat.objects)
+            trace.kept += flat.objects
+            try:
+                program = build_program(trace, flat.tensors, returned)
+            except Obstacle as obstacle:
+                self._remark(f"the function runs at each such call: {obstacle}")
+                finish(trace)
+                return returned
+            trace.restore()
+            entry = Entry(program, key, names, Tally())
+            if not flat.objects and all(each._view is None for each in flat.tensors):
+                kinds = [type(each) for each in flat.tensors]
+                entry.quick = write_quick(program, kinds, MODE.is_enabled, entry.tally)
+            self._keep(entry)
+            result: R = program.run_first(flat.tensors)
+            return result
+
+    def _arm(self, entry: Entry) -> None:
+        """Try a program first from now on, until a setting changes."""
+        if report.LAUNCHES:  # a written-out call tells nobody of its launches
+            return
+        entry.tally.changes = Config.changes
+        if entry.quick is not None and not (config.debug or config.stress):
+            known = (self._latest, *self._others)
+            others = [each for each in known if each not in (entry.quick, _miss)]
+            self._latest, self._others = entry.quick, others
+
+    def _try_others(self, args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - what the function gives
+        for quick in self._others:
+            found = quick(*args)
+            if found is not MISS:
+                return found
+        return MISS
+
+    def _keep(self, entry: Entry) -> None:
+        """Keep a program; the oldest one goes where there are too many."""
+        self._entries.setdefault(entry.key, []).append(entry)
+        self._entries.move_to_end(entry.key)
+        if sum(len(each) for each in self._entries.values()) > MOST_PROGRAMS:
+            oldest = next(iter(self._entries))
+            gone = self._entries[oldest].pop(0)
+            self._others = [each for each in self._others if each is not gone.quick]
+            if self._latest is gone.quick:
+                self._latest = _miss
+            if not self._entries[oldest]:
+                del self._entries[oldest]
+            self._remark(f"the oldest of {MOST_PROGRAMS} programs goes")
+
+    def _parameters(self) -> tuple[str, ...]:
+        code = getattr(self.function, "__code__", None)
+        return code.co_varnames[: code.co_argcount] if code is not None else ()
+
+    def _say_why(self, names: list[str], key: Key, complaint: str) -> None:
+        """Tell what is other than in the latest program."""
+        if not self._entries:
+            return
+        latest = next(reversed(self._entries.values()))[-1]
+        if complaint:
+            self._remark(f"traced anew: {complaint}")
+        elif names != latest.names:
+            self._remark("traced anew: the structure of the arguments has changed")
+        else:
+            facts = zip(names, latest.key, key, strict=True)
+            changed = [
+                f"{name} is {_told(now)}, was {_told(was)}"
+                for name, was, now in facts
+                if was != now
+            ]
+            self._remark(f"traced anew: {', '.join(changed)}")
+
+    def _remark(self, text: str) -> None:
+        sentence = f"jit: {getattr(self, '__name__', self.function)}: {text}."
+        self.remarks.append(sentence)
+        if config.debug:
+            print(f"tinytensor: {sentence}", file=sys.stderr)
+
+
+def _miss(*args: object) -> Miss:
+    return MISS
+
+
+def _told(fact: Fact) -> str:
+    """Write a fact as a user knows it."""
+    if isinstance(fact, type):
+        return fact.__name__
+    if isinstance(fact, tuple) and len(fact) == 2 and isinstance(fact[0], type):
+        kind, known = fact
+        if kind in (*PLAIN, tuple, list, dict):
+            return f"{known!r}" if kind in PLAIN else f"a {kind.__name__} of {known}"
+        return f"one {kind.__name__}"
+    return str(fact)
+
+
+def finish(trace: Trace) -> None:
+    """Compute what the function asked for while it was traced."""
+    wanted = [each() for each in trace.wanted]
+    tensors: list[TensorBase] = [each for each in wanted if each is not None]
+    if tensors:
+        tensors[0].realize(*tensors[1:])
+
+
+@overload
+def jit(function: Callable[P, R]) -> Jitted[P, R]: ...
+@overload
+def jit(function: None = None) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
+def jit(
+    function: Callable[P, R] | None = None,
+) -> Jitted[P, R] | Callable[[Callable[P, R]], Jitted[P, R]]:
+    """Return a function that runs once for each kind of call, and is a program from then on.
+
+    Calls are of one kind when shapes, dtypes, devices, views and aliases of all tensors and all
+    other arguments are equal, in equal settings. What the function reads and writes outside, it
+    reads and writes at each call.
+
+    >>> from tinytensor import Tensor, jit
+    >>> @jit
+    ... def double(x):
+    ...     return x * 2
+    >>> [double(Tensor([value])).item() for value in (1.0, 2.0)]
+    [2.0, 4.0]
+    >>> len(double.programs())
+    1
+    """
+    return Jitted(function) if function is not None else Jitted

@@ -1,0 +1,223 @@
+"""Turns the plan of a schedule into launches whose addresses are looked up in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from tinytensor import report
+from tinytensor.config import config
+from tinytensor.errors import DeviceError
+from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.op import Op
+from tinytensor.ops.uop import UOp, living_nodes, walk
+from tinytensor.runtime.buffer import Buffer, BufferPart
+from tinytensor.runtime.device import AnyDevice, Launcher
+
+if TYPE_CHECKING:
+    from tinytensor.codegen.lower import Lowered
+
+Table = list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel made ready for a device; `lowered` is None where it was not lowered just now."""
+
+    kernel: Kernel
+    lowered: Lowered | None
+    work: Any  # each device runs its own kind of work
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a param lies: in the memory of a node, by its number in the walk, or in the arena."""
+
+    holder: int | None
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel of a schedule, and where its params lie."""
+
+    compiled: Compiled
+    addresses: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A value that a plan computes: its number in the walk, its bytes, and what to call it.
+
+    `replaced` is the number of the leaf in whose memory it is computed.
+    """
+
+    number: int
+    nbytes: int
+    name: str
+    replaced: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The launches of a schedule, and the memory they need: all of it, before the first one runs.
+
+    Units: `arena_bytes`.
+    """
+
+    launches: tuple[Launch, ...]
+    arena_bytes: int
+    results: tuple[Result, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What starts a kernel, and where its addresses are: a place in the table and an offset.
+
+    Units: offsets in bytes. `pick` takes all addresses out of a table, which holds parts as well.
+    """
+
+    launcher: Launcher
+    places: tuple[tuple[int, int], ...]
+    pick: Callable[[Table], tuple[int, ...]]
+
+
+class Replay:
+    """A plan made ready to run: `leaves` are the numbers of the leaves whose memory it is given.
+
+    The table holds the addresses of the leaves, of the results, of the arena, and of parts of them.
+    """
+
+    def __init__(self, plan: Plan, device: AnyDevice) -> None:
+        self.device = device
+        self.results = plan.results
+        self._launches = plan.launches
+        self._works = [each.compiled.work for each in plan.launches]
+        self.take_arena = device.taker(plan.arena_bytes) if plan.arena_bytes else None
+        self.takers = [device.taker(each.nbytes) for each in plan.results]
+        made = {each.number for each in plan.results}
+        found = [each.holder for launch in plan.launches for each in launch.addresses]
+        given = [each.replaced for each in plan.results]
+        numbers = dict.fromkeys([*found, *given])
+        self.leaves = [each for each in numbers if each is not None and each not in made]
+        slots = {number: slot for slot, number in enumerate(self.leaves)}
+        self._taken = [
+            None if each.replaced is None else slots[each.replaced] for each in plan.results
+        ]
+        first = len(self.leaves)
+        self._bases: dict[int | None, int] = {None: first + len(plan.results)}
+        for number, slot in slots.items():
+            self._bases[number] = slot
+        for place, each in enumerate(plan.results):
+            self._bases[each.number] = first + place
+        self._parts: dict[tuple[int, int], int] = {}
+        self.calls = [self._prepared(each) for each in plan.launches]
+
+    def run(self, leaves: Sequence[Buffer]) -> list[Buffer]:
+        """Launch all kernels; return the memory of the results.
+
+        Raises: DeviceError when there is too little memory; then nothing has changed.
+        """
+        results: list[Buffer] = []
+        arena = self._allocate(leaves, results)
+        table = [each.address for each in leaves]
+        table += [each.address for each in results]
+        table.append(arena.address if arena is not None else 0)
+        for base, offset in self._parts:
+            table.append(table[base] + offset)
+        if config.debug or config.stress or report.LAUNCHES:
+            self._show(table)
+        else:
+            for call in self.calls:
+                start, workspace = call.launcher.start, call.launcher.workspace
+                if workspace is None:
+                    start(*call.pick(table))
+                else:
+                    start(*call.pick(table), workspace())
+        return results
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the kernels, in order."""
+        return tuple([each.compiled.kernel.name for each in self._launches])
+
+    def _allocate(self, leaves: Sequence[Buffer], results: list[Buffer]) -> Buffer | None:
+        """Allocate the results and the arena; a replaced leaf gives its memory."""
+        device = self.device
+        purpose = "the scratch memory of kernels"
+        arena = None
+        try:
+            device.reserve_workspace(self._works)
+            purpose = "the values between"
+            arena = self.take_arena() if self.take_arena is not None else None
+            for each, take, slot in zip(self.results, self.takers, self._taken, strict=True):
+                purpose = each.name
+                # Kernels read a replaced leaf before they write the result.
+                results.append(take() if slot is None else leaves[slot])
+        except DeviceError as error:
+            results.clear()  # else the traceback keeps what was allocated
+            arena = None
+            asked = f"{error}\nasked for {purpose}\n{largest_on(device)}"
+            raise DeviceError(asked) from error
+        return arena
+
+    def _prepared(self, launch: Launch) -> Call:
+        slots = [self._slot_of(each) for each in launch.addresses]
+        sizes = [each.nbytes for each in launch.addresses]
+        launcher = self.device.launcher(launch.compiled.work, sizes)
+        places = [(self._bases[each.holder], each.offset) for each in launch.addresses]
+        pick: Any = itemgetter(*slots)  # Any: of one slot it would give no tuple
+        if len(slots) == 1:
+            pick = partial(_only, slots[0])
+        return Call(launcher, tuple(places), pick)
+
+    def _slot_of(self, address: Address) -> int:
+        base = self._bases[address.holder]
+        if address.offset == 0:
+            return base
+        behind = len(self._bases)
+        return self._parts.setdefault((base, address.offset), behind + len(self._parts))
+
+    def _show(self, table: Table) -> None:
+        """Launch all kernels with all that DEBUG, TT_STRESS and watchers ask for."""
+        for launch in self._launches:
+            buffers = [
+                BufferPart(self.device, each.nbytes, table[self._slot_of(each)], 0)
+                for each in launch.addresses
+            ]
+            _launch(launch.compiled, buffers, self.device)
+
+
+def _only(slot: int, table: Table) -> tuple[int, ...]:
+    return (table[slot],)
+
+
+def largest_on(device: AnyDevice) -> str:
+    """List the tensors that hold the most memory of a device."""
+    return report.largest({leaf: leaf.memory.site for leaf in _leaves_on(device)})
+
+
+def _leaves_on(device: AnyDevice) -> Iterator[UOp]:
+    for node in living_nodes():
+        if node.op is Op.BUFFER and node.memory is not None and node.attrs.device == device.name:
+            yield node
+
+
+def _launch(compiled: Compiled, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+    if config.stress:
+        _poison(compiled.kernel, buffers, device)
+    if config.debug or report.LAUNCHES:
+        report.run_launch(compiled.kernel, device, lambda: device.run(compiled.work, buffers))
+    else:
+        device.run(compiled.work, buffers)
+
+
+def _poison(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+    """Fill what a kernel writes and does not read: so that a read of what is there gives NaN."""
+    read = {node.operands[0].attrs.number for node in walk([kernel.sink]) if node.op is Op.LOAD}
+    for number, param in enumerate(kernel.params):
+        if param.written and number not in read:
+            device.poison(buffers[number])
