@@ -191,9 +191,9 @@ def test_a_trace_file_names_each_thread_and_leads_from_launch_to_kernel(made, tm
     ]
     assert named == [
         *((1, 0, "host"), (2, 0, "devices")),
-        *((1, 1, "thread 1"), (1, 2, "thread 2"), (2, 1, "CPU")),
+        *((1, 0, "7"), (1, 1, "8"), (2, 0, "CPU")),
     ]
-    ran = [each for each in events if each["ph"] == "X" and each["cat"] == "kernel"]
+    ran = [each for each in events if each["ph"] == "X" and each["pid"] == 2]
     assert [(each["ts"], each["dur"]) for each in ran] == [
         (pytest.approx(200.0), 100.0),
         (pytest.approx(600.0), 300.0),

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tinytensor.ops.kernel import Kernel
@@ -27,6 +27,7 @@ BUILD = "compile: build"  # one program each; side by side, so their times do no
 LAUNCH, KERNELS, REST = "launch", "kernels on the host", "the program itself"
 CACHES = {"guards": ("guards hold", "guards miss"), "plans": ("plans found", "plans made")}
 HOST, DEVICE = 1, 2  # as processes of a trace file
+PROCESSES = {HOST: "host", DEVICE: "devices"}
 MICRO = 1e6
 
 TraceEvent = dict[str, Any]  # an object of the trace file: its fields differ from kind to kind
@@ -190,49 +191,40 @@ def _cache_line(found: Profile, cache: str) -> str:
 # Source: "Trace Event Format", the document that chrome://tracing links to.
 def trace_of(found: Profile) -> dict[str, Any]:  # Any: a JSON object
     """Return the trace file: complete events (X), names (M), and arrows from launch to kernel."""
-    threads = list(dict.fromkeys(each.thread for each in found.stages))
-    devices = list(dict.fromkeys(each.device for each in found.kernels))
-    names = [
-        *[_name("process_name", HOST, 0, "host"), _name("process_name", DEVICE, 0, "devices")],
-        *[_name("thread_name", HOST, n, f"thread {n}") for n in range(1, len(threads) + 1)],
-        *[_name("thread_name", DEVICE, n, each) for n, each in enumerate(devices, start=1)],
+    rows = {
+        HOST: list(dict.fromkeys(str(each.thread) for each in found.stages)),
+        DEVICE: list(dict.fromkeys(each.device for each in found.kernels)),
+    }
+    names = [_name("process_name", process, 0, name) for process, name in PROCESSES.items()]
+    for process, row in rows.items():
+        names += [_name("thread_name", process, n, name) for n, name in enumerate(row)]
+    stages = [
+        _ran(each.name, HOST, rows[HOST].index(str(each.thread)), each.begin - found.begin)
+        | {"dur": each.seconds * MICRO, "args": {"of": each.detail}}
+        for each in sorted(found.stages, key=lambda each: each.begin)
     ]
-    stages = sorted(found.stages, key=lambda each: each.begin)
-    shown = [_stage_event(each, 1 + threads.index(each.thread), found.begin) for each in stages]
-    places = {device: number for number, device in enumerate(devices, start=1)}
-    ran = [_kernel_event(each, places[each.device], found.begin) for each in found.kernels]
-    launches = [event for event in shown if event["name"] == LAUNCH]
-    arrows: list[TraceEvent] = []
-    pairs = zip(launches, ran, strict=False)  # a launch that failed has no kernel
-    for number, (launch, kernel) in enumerate(pairs, start=1):
-        arrows += [_arrow("s", launch, number), {**_arrow("f", kernel, number), "bp": "e"}]
-    events = [*names, *shown, *ran, *arrows]
-    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": dict(found.counts)}
+    kernels = [
+        _ran(each.kernel.name, DEVICE, rows[DEVICE].index(each.device), each.begin - found.begin)
+        | {"dur": each.time_us, "args": asdict(work_of(each.kernel))}
+        for each in found.kernels
+    ]
+    launches = [event for event in stages if event["name"] == LAUNCH]
+    pairs = zip(launches, kernels, strict=False)  # a launch that failed has no kernel
+    arrows = [_arrow(n, *pair) for n, pair in enumerate(pairs, start=1)]
+    events = [*names, *stages, *kernels, *[each for pair in arrows for each in pair]]
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": found.counts}
 
 
 def _name(kind: str, process: int, thread: int, name: str) -> TraceEvent:
     return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def _stage_event(each: Stage, thread: int, begin: float) -> TraceEvent:
-    args = {"of": each.detail} if each.detail else {}
-    return _complete(each.name, HOST, thread, each.begin - begin, each.seconds * MICRO, args)
+def _ran(name: str, process: int, thread: int, begin: float) -> TraceEvent:
+    where = {"pid": process, "tid": thread, "ts": max(0.0, begin * MICRO)}
+    return {"name": name, "cat": PROCESSES[process], "ph": "X", **where}
 
 
-def _kernel_event(each: KernelTime, thread: int, begin: float) -> TraceEvent:
-    work = work_of(each.kernel)
-    args = {"flops": work.flops, "bytes": work.bytes_moved}
-    return _complete(each.kernel.name, DEVICE, thread, each.begin - begin, each.time_us, args)
-
-
-def _complete(
-    name: str, process: int, thread: int, seconds: float, time_us: float, args: dict[str, Any]
-) -> TraceEvent:
-    category = "kernel" if process == DEVICE else "host"
-    where = {"pid": process, "tid": thread, "ts": max(0.0, seconds * MICRO), "dur": time_us}
-    return {"name": name, "cat": category, "ph": "X", **where, "args": args}
-
-
-def _arrow(phase: str, event: TraceEvent, number: int) -> TraceEvent:
-    where = {key: event[key] for key in ("pid", "tid", "ts")}
-    return {"name": "starts", "cat": "launch", "ph": phase, "id": number, **where}
+def _arrow(number: int, launch: TraceEvent, kernel: TraceEvent) -> tuple[TraceEvent, TraceEvent]:
+    ends = [{key: event[key] for key in ("pid", "tid", "ts")} for event in (launch, kernel)]
+    named = {"name": "starts", "cat": "launch", "id": number}
+    return {**named, **ends[0], "ph": "s"}, {**named, **ends[1], "ph": "f", "bp": "e"}

@@ -1,5 +1,6 @@
 """Turns an explanation into one HTML file that needs nothing else: no network and no script.
 
+It is well-formed XML as well, so that whatever reads XML can take it apart.
 A kernel's part of the page is shown when its box or a link to it is chosen, by CSS alone.
 """
 
@@ -40,8 +41,8 @@ def page_of(found: Explanation) -> str:
     title = escape(f"{found.name} on {found.device}")
     return "\n".join(
         [
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>',
+            '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
             f"<title>{title}</title>\n<style>{_style(found.kernels)}</style>\n</head>\n<body>",
             f"<header><h1>{title}</h1>{_cards(summary_of(found))}</header>\n<main>",
             *_times(groups_of(found)),

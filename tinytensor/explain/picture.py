@@ -48,7 +48,7 @@ def picture_of(kernels: Sequence[ExplainedKernel]) -> str:
     boxes = [_box(each, places[each.number], HOTTEST * each.time_us / longest) for each in kernels]
     label = f"the schedule: {len(kernels)} kernels on {len(levels)} levels"
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="group" aria-label="{label}">'
+    head = f'<svg {size} role="group" aria-label="{label}">'
     return "\n".join([head, *arrows, *boxes, "</svg>"])
 
 
