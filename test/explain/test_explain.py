@@ -36,7 +36,8 @@ def test_kernels_are_listed_in_order_with_who_reads_whom(found):
     ]
     first, second = found.kernels
     assert (first.reads, first.readers, second.reads, second.readers) == ((), (2,), (1,), ())
-    assert first.inputs == ("f32[6,8]", "f32[8,10]")
+    assert first.inputs == "f32[6,8], f32[8,10]"
+    assert second.inputs == "f32[6,10] of kernel 1"
     assert first.outputs == ("add f32[6,10]",)
     assert second.outputs == ("div f32[6,10]",)
 
@@ -129,7 +130,7 @@ def test_a_kernel_is_told_by_itself(found):
     assert facts["stores"] == "add f32[6,10]"
     assert facts["reads"] == "f32[6,8], f32[8,10]"
     assert facts["work"] == "1.02 k, 752 B, 1.36 flop a byte"
-    assert facts["product"] == "batch=1 m=6 n=10 k=8"
+    assert facts["factors"] == "computed on the way in: none"
     assert facts["numerics"].startswith("reassociated; summed in f32")
 
 

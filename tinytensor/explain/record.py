@@ -40,7 +40,7 @@ class ExplainedKernel:
     number: int
     kernel: Kernel
     outputs: tuple[str, ...]
-    inputs: tuple[str, ...]
+    inputs: str
     reads: tuple[int, ...]
     readers: tuple[int, ...]
     decisions: tuple[Decision, ...]

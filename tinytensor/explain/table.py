@@ -195,24 +195,19 @@ def kernel_lines(each: ExplainedKernel) -> Iterator[str]:
 
 def facts_of(each: ExplainedKernel) -> dict[str, str]:
     """Return what is known of a kernel, each fact by its name."""
-    facts = each.kernel.contraction
     work_us = each.load.seconds * MICRO
     found = {
         "stores": ", ".join(each.outputs),
-        "reads": ", ".join(each.inputs) or "nothing",
+        "reads": each.inputs or "nothing",
         "time": f"{micros(each.time_us)} measured, {micros(each.predicted_us)} predicted: "
         f"launch {micros(each.launch_us)}, work {micros(work_us)}",
         "limit": f"{each.limit}; {each.roof_share:.0%} of the device's roof",
         "work": f"{work_words(each)}, {each.intensity:.3g} flop a byte",
         "numerics": str(each.contract),
     }
+    facts = each.kernel.contraction
     if facts is not None:
-        sizes = zip(("batch", "m", "n", "k"), facts.extents, strict=True)
-        prologues = [name for name, has in _prologues(facts.prologue_a, facts.prologue_b) if has]
-        work_before = f"; computed on the way in: {' and '.join(prologues)}" if prologues else ""
-        found["product"] = " ".join(f"{name}={size}" for name, size in sizes) + work_before
+        computed = {"a": facts.prologue_a, "b": facts.prologue_b}
+        names = [name for name, is_computed in computed.items() if is_computed]
+        found["factors"] = f"computed on the way in: {' and '.join(names) or 'none'}"
     return found
-
-
-def _prologues(is_a: bool, is_b: bool) -> Sequence[tuple[str, bool]]:
-    return (("a", is_a), ("b", is_b))
