@@ -1,16 +1,20 @@
 """Prints one line of tensor code at every stage of the compiler: python -m extra.tour.
 
-`python -m extra.tour --write README.md docs/architecture.md` puts each listing into the fenced
-block below its marker `<!-- tour: name -->`. A test compares, so the pages cannot go stale.
+With `--write` and the pages README.md, docs/architecture.md and docs/reading-debug.md it puts each
+listing into the fenced block below its marker `<!-- tour: name -->`. A test compares, so the pages
+cannot go stale.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import inspect
 import pathlib
 import re
 from collections.abc import Callable
 
+from extra.examples.block import block, build
 from tinytensor import Tensor, dtypes
 from tinytensor.codegen.lower import Lowered, lower
 from tinytensor.ops.text import show
@@ -35,14 +39,9 @@ class Tour:
         self.root: UOp = (x.matmul(weight.T) + b).uop
         x32 = Tensor.zeros(512, 512).realize()
         second = (x32 @ x32.T + 1.0).relu().uop
-        calls = [schedule([root], CPU_AVX512, OPTIONS)[0] for root in (self.root, second)]
-        lowered = [lower(call.kernel, CPU_AVX512) for call in calls]
-        self.kernel = calls[0].kernel
-        self.lowered: Lowered = lowered[0]
-        self.planned = [
-            Planned(call.kernel, reads, each.decisions, False, CPU_AVX512)
-            for call, reads, each in zip(calls, reads_of(calls), lowered, strict=True)
-        ]
+        self.planned = [*_planned(self.root), *_planned(second)]
+        self.kernel = self.planned[0].kernel
+        self.lowered: Lowered = lower(self.kernel, CPU_AVX512)
 
     def tensor(self) -> str:
         """The TENSOR form: what is computed."""
@@ -55,6 +54,14 @@ class Tour:
     def debug(self) -> str:
         """The schedule of both lines computed together."""
         return "\n".join(schedule_lines(self.planned))
+
+    def program(self) -> str:
+        """A larger program, whose schedule is read line by line."""
+        return inspect.getsource(block).rstrip()
+
+    def block(self) -> str:
+        """Its schedule."""
+        return "\n".join(schedule_lines(_planned(build().uop)))
 
     def indexed(self) -> str:
         """The INDEXED form: which element is computed from which."""
@@ -74,10 +81,21 @@ STAGES: dict[str, Callable[[Tour], str]] = {
     "tensor": Tour.tensor,
     "decisions": Tour.decisions,
     "debug": Tour.debug,
+    "program": Tour.program,
+    "block": Tour.block,
     "indexed": Tour.indexed,
     "linear": Tour.linear,
     "source": Tour.source,
 }
+
+
+def _planned(root: UOp) -> list[Planned]:
+    """Schedule and plan a value on a machine that is the same wherever this runs."""
+    calls = schedule([root], CPU_AVX512, OPTIONS)
+    return [
+        Planned(call.kernel, reads, lower(call.kernel, CPU_AVX512).decisions, False, CPU_AVX512)
+        for call, reads in zip(calls, reads_of(calls), strict=True)
+    ]
 
 
 def _with_small_serials(text: str) -> str:
@@ -95,6 +113,7 @@ def _excerpt(text: str, first: str) -> str:
     return "\n".join([*kept, f"... {left} lines more"] if left > 0 else kept)
 
 
+@functools.cache
 def listings() -> dict[str, str]:
     """Return every stage's listing by name."""
     tour = Tour()

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
 
 MOST_LISTED = 5
+NESTS = (Op.STORE, Op.REDUCE, Op.CONTRACT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,42 +242,46 @@ def _takes(kernel: Kernel, target: Target) -> str:
 
 
 def load_of(kernel: Kernel, target: Target) -> Load:
-    """Price a kernel as loops run it: a value is computed again in each loop around its own.
-
-    A factor of a product is computed once for each tile of the other. Indices are not counted.
-    """
+    """Price a kernel as loops run it; indices are not counted."""
     nodes = walk((kernel.sink,))
     varies = dependencies(nodes)
-    loops = dict.fromkeys(
-        (*kernel.ranges, *(each for node in nodes for each in folded_ranges(node)))
+    counts: dict[UOp, int] = dict.fromkeys(nodes, 0)
+    for top in [node for node in nodes if node.op in NESTS]:
+        for node, count in _counts_below(top, kernel, varies, target):
+            counts[node] = max(counts[node], count)
+    seconds = sum(
+        counts[node] * evaluation_seconds(node, target)
+        for node in nodes
+        if node.dtype is not dtypes.index
     )
-    depth = {each: number for number, each in enumerate(loops)}
-    around = [1, *accumulate((each.extent for each in loops), operator.mul)]
-    times = _times_of_factors(kernel, target)
-    arithmetic = 0.0
-    for node in nodes:
-        own = (*varies[node], *folded_ranges(node))
-        if node in times or kernel.contraction is not None:
-            count = math.prod(each.extent for each in own) * times.get(node, 1)
-        else:
-            count = around[max((depth[each] + 1 for each in own if each in depth), default=0)]
-        if node.dtype is not dtypes.index:
-            arithmetic += count * evaluation_seconds(node, target)
     sizes = [param.elements * param.dtype.itemsize for param in kernel.params]
-    return Load(arithmetic, sum(moving_seconds(size, target) for size in sizes))
+    return Load(seconds, sum(moving_seconds(size, target) for size in sizes))
 
 
-def _times_of_factors(kernel: Kernel, target: Target) -> dict[UOp, int]:
-    """Return how often a product computes each node of its factors."""
-    fact = kernel.contraction
-    if fact is None:
-        return {}
-    _, m, n, k = fact.extents
-    times: dict[UOp, int] = {}
-    pairs = zip(fact.node.operands[:2], evaluations_of_factors(m, n, k, target), strict=True)
-    for factor, count in pairs:
-        times |= {node: max(count, times.get(node, 0)) for node in walk((factor,))}
-    return times
+def _counts_below(
+    top: UOp, kernel: Kernel, varies: Mapping[UOp, frozenset[UOp]], target: Target
+) -> Iterator[tuple[UOp, int]]:
+    """Give how often each node is computed in the nest of loops around a store or a fold.
+
+    It is computed again in each loop that lies around one of its own; but in a product once for
+    each tile of the other factor.
+    """
+    nest = [*(each for each in kernel.ranges if each in varies[top]), *folded_ranges(top)]
+    around = [1, *accumulate((each.extent for each in nest), operator.mul)]
+    depth = {each: number for number, each in enumerate(nest, start=1)}
+    yield top, around[-1]
+    times = [1] * len(top.operands)
+    if top.op is Op.CONTRACT and kernel.contraction is not None:
+        _, m, n, k = kernel.contraction.extents
+        times[:2] = evaluations_of_factors(m, n, k, target)
+    folds = [node for node in varies if node.op in (Op.REDUCE, Op.CONTRACT) and node is not top]
+    for operand, count in zip(top.operands, times, strict=True):
+        for node in walk((operand,), stop=folds):
+            own = [depth[each] for each in varies[node] if each in depth]
+            if top.op is Op.CONTRACT:
+                yield node, count * math.prod(nest[each - 1].extent for each in own)
+            elif node not in folds:
+                yield node, around[max(own, default=0)]
 
 
 def merged(decisions: Sequence[Decision]) -> list[Decision]:

@@ -5,8 +5,10 @@ from meta.tree import ROOT
 
 from extra.tour import STAGES, fill_in, listings
 
+PAGES = ("README.md", "docs/architecture.md", "docs/reading-debug.md")
 
-@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md"])
+
+@pytest.mark.parametrize("page", PAGES)
 def test_every_listing_is_what_the_tour_prints(page):
     text = (ROOT / page).read_text()
 
@@ -14,7 +16,7 @@ def test_every_listing_is_what_the_tour_prints(page):
 
 
 def test_every_stage_is_shown_somewhere():
-    pages = "".join((ROOT / page).read_text() for page in ("README.md", "docs/architecture.md"))
+    pages = "".join((ROOT / page).read_text() for page in PAGES)
 
     assert [name for name in STAGES if f"<!-- tour: {name} -->" not in pages] == []
 

@@ -13,7 +13,7 @@ from tinytensor.config import config
 from tinytensor.errors import CompileError, DeviceError
 from tinytensor.runtime import cpu, probe
 from tinytensor.runtime.c_compiler import CCompiler, find_compiler
-from tinytensor.target import DEFAULT_L2_BYTES
+from tinytensor.target import DEFAULT_L2_BYTES, VECTOR_RATES, ZEN4
 
 
 @pytest.fixture(autouse=True)
@@ -333,6 +333,8 @@ def test_a_missing_compiler_is_not_replaced_by_another(monkeypatch):
 
 
 X86_CPUINFO = """processor\t: 0
+vendor_id\t: AuthenticAMD
+cpu family\t: 25
 model name\t: Some CPU
 flags\t\t: fpu sse4_1 {flags}
 
@@ -378,6 +380,13 @@ def test_the_widest_whole_vector_unit_counts(describe, flags, vector_bytes, feat
     assert target.vector_bytes == vector_bytes
     assert target.features == frozenset(features.split())
     assert target.lanes(4) == vector_bytes // 4
+
+
+@pytest.mark.parametrize(
+    ("flags", "rates"), [(f"avx2 fma {AVX512}", ZEN4), ("avx2 fma", VECTOR_RATES[32])]
+)
+def test_rates_go_by_family_and_vectors(describe, flags, rates):
+    assert describe(X86_CPUINFO.format(flags=flags)).rates == rates
 
 
 def test_an_unknown_processor_is_the_least_one(describe):

@@ -303,10 +303,10 @@ class Chooser:
 
 def _count_behind(node: UOp, evaluations: int) -> int:
     """Return how many elements of its operand a view or a fold needs for some of its own."""
-    inner = math.prod(node.operands[0].shape)
     if node.op is Op.REDUCE:
-        return inner
+        return math.prod(node.operands[0].shape)
     if node.op is Op.PAD:  # what is outside is not computed
+        inner = math.prod(node.operands[0].shape)
         return -(-evaluations * inner // max(1, math.prod(node.shape)))
     return evaluations
 
