@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tinytensor import Tensor, autograd, explain, jit, manual_seed, nn, optim, profile
+from tinytensor import Tensor, autograd, dtypes, explain, jit, manual_seed, nn, optim, profile
 from tinytensor.explain.table import details_of, groups_of, kernel_lines, reasons_of, table_lines
 from tinytensor.nn.functional import cross_entropy
+from tinytensor.ops.kernel import Decision
+from tinytensor.ops.uop import const
 from tinytensor.profile import Profile
 from tinytensor.runtime.device import Device
 from tinytensor.timing import Stage
@@ -15,6 +17,10 @@ from tinytensor.timing import Stage
 
 def ones(*shape, **options):
     return Tensor(np.ones(shape, np.float32), **options).realize()
+
+
+def constant(number):
+    return const(dtypes.int32, number)
 
 
 def two_kernels(x, weight, bias=0.5):
@@ -113,12 +119,31 @@ def test_the_table_names_all_that_matters(found):
     assert lines[0].startswith("two_kernels on CPU: launches 2 of 2 kernels, on the device ")
     assert lines[2].split() == [
         *("share", "time", "x", "kernel", "predicted", "limit", "roof", "work", "flop/B"),
-        *("runs", "as"),
+        "number",
     ]
     assert {line.split()[4] for line in lines[3:5]} == {each.kernel.name for each in found.kernels}
-    assert "not fused, and why:" in lines
+    assert "not fused, and why; first what the longest kernels leave:" in lines
     names = ["memory", "arena", "saved", "a call", "first call", "compiled", "caches", "break-even"]
     assert [line[:12].strip() for line in lines[-8:]] == names
+
+
+def test_the_table_leaves_out_what_hardly_takes_time(found):
+    first = found.kernels[0]
+    many = [
+        replace(
+            first,
+            kernel=replace(first.kernel, sink=constant(number)),
+            time_us=1e-3 if number else 1.0,
+            decisions=(Decision("store", f"add f32[{number}]", "read twice."),),
+        )
+        for number in range(25)
+    ]
+
+    lines = str(replace(found, kernels=tuple(many))).splitlines()
+
+    assert lines[4] == "   2.3%  24 more kernels"
+    assert lines.count("  5 more reasons") == 1
+    assert sum("read twice." in line for line in lines) == 20
 
 
 def test_a_kernel_is_told_by_itself(found):
@@ -254,9 +279,9 @@ def test_what_the_forward_saves_for_the_backward_is_told():
     ]
     assert sorted(found.memory.saved) == sorted(saved)
     assert found.memory.saved_bytes == 900
-    told = details_of(found)["saved"]
-    assert told.startswith("900 B for the backward: ")
-    assert "le bool[9,16]" in told
+    assert details_of(found)["saved"] == (
+        "900 B for the backward: where f32[9,16] x1, mul f32[9,5] x1, le bool[9,16] x1"
+    )
 
 
 def test_the_memory_of_a_call_is_told():

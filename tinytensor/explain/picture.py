@@ -63,23 +63,20 @@ def levels_of(kernels: Sequence[ExplainedKernel]) -> list[list[ExplainedKernel]]
     levels: list[list[ExplainedKernel]] = [[] for _ in range(max(level.values(), default=-1) + 1)]
     for each in kernels:
         levels[level[each.number]].append(each)
-    position: dict[int, float] = {}
+    position: dict[int, int] = {}
     for several in levels:
         several.sort(key=lambda each: mean([position[maker] for maker in each.reads] or [0.0]))
-        middle = (len(several) - 1) / 2
-        position.update({each.number: n - middle for n, each in enumerate(several)})
+        position.update({each.number: n for n, each in enumerate(several)})
     return levels
 
 
 def _places_of(levels: Sequence[Sequence[ExplainedKernel]]) -> dict[int, Place]:
-    step = BOX_WIDTH + GAP_X
-    widest = max(map(len, levels), default=1)
     places: dict[int, Place] = {}
     for row, several in enumerate(levels):
-        first = MARGIN + MOST_BOW + step * (widest - len(several)) / 2
         y = MARGIN + row * (BOX_HEIGHT + GAP_Y)
         for column, each in enumerate(several):
-            places[each.number] = Place(row, first + step * column, y)
+            x = MARGIN + MOST_BOW + column * (BOX_WIDTH + GAP_X)
+            places[each.number] = Place(row, x, y)
     return places
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tinytensor.explain.contract import counted
 from tinytensor.ops.kernel import Decision
 from tinytensor.ops.uop import UOp
 from tinytensor.schedule.describe import short_count, short_size, short_time
@@ -18,6 +18,22 @@ if TYPE_CHECKING:
 MICRO = 1e6
 UNFUSED = ("store", "decline")
 ASKED = "its value was asked for."
+# What the table for the terminal holds; the page has all.
+LEAST_SHARE = 0.005
+COLUMNS = (
+    "share",
+    "time",
+    "x",
+    "kernel",
+    "predicted",
+    "limit",
+    "roof",
+    "work",
+    "flop/B",
+    "runs as",
+)
+MOST_REASONS = 20
+MOST_SAVED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +88,24 @@ def reasons_of(found: Explanation) -> list[Reason]:
 
 
 def table_lines(found: Explanation) -> Iterator[str]:
-    """Give the lines of the whole table."""
-    groups = groups_of(found)
-    yield f"{found.name} on {found.device}: " + ", ".join(
-        f"{name} {value}" for name, value in summary_of(found).items()
-    )
+    """Give the lines of the whole table; it leaves out what hardly takes time."""
+    groups, reasons = groups_of(found), reasons_of(found)
+    facts = [f"{name} {value}" for name, value in summary_of(found).items()]
+    yield f"{found.name} on {found.device}: {', '.join(facts)}"
     yield ""
-    yield _row(
-        "share", "time", "x", "kernel", "predicted", "limit", "roof", "work", "flop/B", "runs as"
-    )
-    for group in groups:
-        yield _group_row(group)
+    yield _row(*COLUMNS)
+    shown = [each for each in groups if each.share >= LEAST_SHARE]
+    yield from map(_group_row, shown)
+    if len(shown) < len(groups):
+        share = sum(each.share for each in groups[len(shown) :])
+        yield f"{share:>7.1%}  {len(groups) - len(shown)} more kernels"
     yield ""
-    yield "not fused, and why:"
-    for each in reasons_of(found):
+    yield "not fused, and why; first what the longest kernels leave:"
+    for each in reasons[:MOST_REASONS]:
         told = each.decision
         yield f"  {told.kind:9} {told.subject}: {told.reason} ({_numbers(each.kernels)})"
+    if len(reasons) > MOST_REASONS:
+        yield f"  {len(reasons) - MOST_REASONS} more reasons"
     yield ""
     for name, value in details_of(found).items():
         if value:
@@ -155,8 +173,7 @@ def details_of(found: Explanation) -> dict[str, str]:
         "memory": f"{short_size(memory.peak)} at the peak beside what was there before",
         "arena": f"{short_size(memory.arena)} hold {short_size(memory.stored)} of values between "
         "kernels, with what results of the call leave idle",
-        "saved": f"{short_size(memory.saved_bytes)} for the backward: "
-        + ", ".join(counted(name for name, _ in memory.saved)),
+        "saved": _saved_words(memory.saved),
         "a call": _stage_words(found.warm[-1].by_stage()),
         "first call": _stage_words(cold.by_stage()),
         "compiled": f"{len(cold.compiled)} of {distinct} kernels; the others came from the caches",
@@ -165,6 +182,17 @@ def details_of(found: Explanation) -> dict[str, str]:
         "guards": "; ".join(found.guards),
         "misses": " ".join(found.misses),
     }
+
+
+def _saved_words(saved: Sequence[tuple[str, int]]) -> str:
+    """Say what is saved for the backward, the most bytes first."""
+    sizes: Counter[str] = Counter()
+    for name, nbytes in saved:
+        sizes[name] += nbytes
+    counts = Counter(name for name, _ in saved)
+    most = [f"{name} x{counts[name]}" for name, _ in sizes.most_common(MOST_SAVED)]
+    shown = ", ".join(most) + ", .." * (len(sizes) > MOST_SAVED)
+    return f"{short_size(sizes.total())} for the backward" + f": {shown}" * bool(most)
 
 
 def _stage_words(stages: Sequence[Total]) -> str:
