@@ -50,7 +50,7 @@ def explain_step() -> Explanation:
         optimizer.step()
         return loss
 
-    return explain(training_step)
+    return explain(training_step, repeats=9)
 
 
 def fill_in(page: str, table: str) -> str:

@@ -6,7 +6,6 @@ import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from tinytensor.explain.contract import contract_of
@@ -126,7 +125,7 @@ def _kernels_of(touched: Sequence[Touched], runs: Sequence[Profile]) -> Iterator
             work=work_of(kernel),
             load=load_of(kernel, planned.target),
             launch_us=planned.target.rates.launch_seconds * MICRO,
-            time_us=median([several.pop(0) for several in waiting]) if waiting else 0.0,
+            time_us=min([several.pop(0) for several in waiting], default=0.0),
             sources=_sources_of(each),
         )
 

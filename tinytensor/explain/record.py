@@ -33,8 +33,9 @@ class ExplainedKernel:
     """One launch: what it computes, why so, and what it takes.
 
     `reads` and `readers` are the numbers of other kernels, counted from 1 in the order in which
-    they run. `outputs` are what it stores, `inputs` what it reads. Units: `time_us`, the median of
-    the runs, in µs; `launch_us` is the fixed part of the prediction.
+    they run. `outputs` are what it stores, `inputs` what it reads. Units: `time_us`, in the run in
+    which it was shortest, in µs: other work on the machine only adds to it; `launch_us`, the fixed
+    part of the prediction.
     """
 
     number: int

@@ -30,7 +30,7 @@ COLUMNS = (
     "roof",
     "work",
     "flop/B",
-    "runs as",
+    "number",
 )
 MOST_REASONS = 20
 MOST_SAVED = 6
@@ -176,7 +176,7 @@ def details_of(found: Explanation) -> dict[str, str]:
         "saved": _saved_words(memory.saved),
         "a call": _stage_words(found.warm[-1].by_stage()),
         "first call": _stage_words(cold.by_stage()),
-        "compiled": f"{len(cold.compiled)} of {distinct} kernels; the others came from the caches",
+        "compiled": f"{len(cold.compiled)} of {distinct} kernels, those that no cache had",
         "caches": ", ".join(f"{name} {rate:.0%} found" for name, rate in hits if rate is not None),
         "break-even": _break_even(found),
         "guards": "; ".join(found.guards),
