@@ -52,7 +52,7 @@ def test_the_host_goes_through_every_stage(profiled):
     passes = ("contractions", "materialize", "spare", "rows", "kernels", "order", "memory")
     once = {"schedule", "compile", *[f"schedule: {each}" for each in passes]}
     once |= {f"lower: {each}" for each in ("record", "import", "plan", "legalize", "emit")}
-    often = {"realize", "wait", "launch", "kernels on the host"}
+    often = {"realize", "allocate", "wait", "launch", "kernels on the host"}
     assert counts == dict.fromkeys(once, 1) | dict.fromkeys(often, 3) | {"the program itself": 1}
 
 

@@ -60,6 +60,12 @@ def test_own_time_leaves_out_the_stages_within():
     assert own_seconds(stages) == {"a": 7.0, "b": 3.0, "c": 1.5}
 
 
+def test_the_time_in_which_a_thread_ran_is_taken_apart_in_the_same_way():
+    stages = [Stage("a", 0.0, 5.0, 1, "", 4.0), Stage("b", 1.0, 3.0, 1, "", 0.5)]
+
+    assert own_seconds(stages, lambda each: each.cpu_seconds) == {"a": 3.5, "b": 0.5}
+
+
 def test_a_stage_that_begins_at_once_lies_in_the_longer_one():
     assert own_seconds([Stage("in", 0.0, 1.0, 1), Stage("out", 0.0, 2.0, 1)]) == {
         "in": 1.0,

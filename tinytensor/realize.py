@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +19,9 @@ from tinytensor.errors import CompileError, IndexOutOfRange, Site
 from tinytensor.ops.attrs import CheckAttrs
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
+from tinytensor.ops.program import Program
 from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
-from tinytensor.program_cache import make_program
+from tinytensor.program_cache import Made, make_program
 from tinytensor.replay import Address, Compiled, Launch, Plan, Replay, Result
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
@@ -464,8 +465,14 @@ def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     if target.kind == "python" or not kernels:
         return [Compiled(kernel, None, kernel) for kernel in kernels]
     is_shown = report.wants_schedule()
-    made = [make_program(kernel, target, is_shown) for kernel in kernels]
-    works = device.compile([each.program for each in made])
+    made: list[Made] = []
+
+    def lower_next() -> Iterator[Program]:
+        for kernel in kernels:
+            made.append(make_program(kernel, target, is_shown))
+            yield made[-1].program
+
+    works = device.compile(lower_next())
     return [
         Compiled(kernel, each.lowered, work)
         for kernel, each, work in zip(kernels, made, works, strict=True)

@@ -16,6 +16,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, living_nodes, walk
 from tinytensor.runtime.buffer import Buffer, BufferPart
 from tinytensor.runtime.device import AnyDevice, Launcher
+from tinytensor.timing import timed
 
 if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
@@ -144,6 +145,7 @@ class Replay:
         """Return the names of the kernels, in order."""
         return tuple([each.compiled.kernel.name for each in self._launches])
 
+    @timed("allocate")
     def _allocate(self, leaves: Sequence[Buffer], results: list[Buffer]) -> Buffer | None:
         """Allocate the results and the arena; a replaced leaf gives its memory."""
         device = self.device

@@ -20,13 +20,17 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A host stage that ran, and what it worked on. Units: seconds of `time.perf_counter`."""
+    """A host stage that ran, and what it worked on.
+
+    Units: seconds of `time.perf_counter`; `cpu_seconds` those in which its thread ran.
+    """
 
     name: str
     begin: float
     seconds: float
     thread: int
     detail: str = ""
+    cpu_seconds: float = 0.0
 
 
 class Watch:
@@ -55,11 +59,12 @@ def watch() -> Iterator[Watch]:
 @contextmanager
 def stage(name: str, detail: str = "") -> Iterator[None]:
     """Tell every watcher how long the block takes."""
-    begin = time.perf_counter()
+    begin, cpu = time.perf_counter(), time.thread_time()
     try:
         yield
     finally:
-        taken = Stage(name, begin, time.perf_counter() - begin, threading.get_ident(), detail)
+        seconds, cpu = time.perf_counter() - begin, time.thread_time() - cpu
+        taken = Stage(name, begin, seconds, threading.get_ident(), detail, cpu)
         for each in WATCHES:
             each.stages.append(taken)
 
@@ -92,7 +97,9 @@ def note(record: object) -> None:
         each.notes.append(record)
 
 
-def own_seconds(stages: Sequence[Stage]) -> dict[str, float]:
+def own_seconds(
+    stages: Sequence[Stage], clock: Callable[[Stage], float] = lambda each: each.seconds
+) -> dict[str, float]:
     """Add up each stage's time by its name, without that of the stages within it.
 
     >>> outer, inner = Stage("a", 0.0, 5.0, 1), Stage("b", 1.0, 3.0, 1)
@@ -105,8 +112,8 @@ def own_seconds(stages: Sequence[Stage]) -> dict[str, float]:
         while around and not _lies_in(each, around[-1]):
             around.pop()
         if around:
-            found[around[-1].name] -= each.seconds
-        found[each.name] = found.get(each.name, 0.0) + each.seconds
+            found[around[-1].name] -= clock(each)
+        found[each.name] = found.get(each.name, 0.0) + clock(each)
         around.append(each)
     return found
 

@@ -168,7 +168,7 @@ VOCABULARY = ((256, 64), (64, 16384), (256,))
 
 GRADIENTS, STEP = Asked.GRADIENTS, Asked.STEP
 WINDOWS = "the gradient of an image is stored once per place in a window before it is summed."
-PASSES = "values merge as pairs of 8 bytes, and runs are sorted by folds, which take nothing over."
+PASSES = "values merge as pairs of 8 bytes; the last kernel takes order, ranks and values."
 BLOCKS = "the sums of blocks of 64 are stored before they are added."
 WORKS = (
     Work("chain", chain, (SQUARE, SQUARE)),

@@ -196,6 +196,20 @@ def test_every_step_is_the_same_program():
     assert was_compiled
 
 
+def test_the_first_step_is_already_the_program_of_all_others():
+    sizes = [nn.LayerNorm(4) for _ in range(2)]  # with equal first weights, and equal biases
+    network = nn.Sequential(sizes[0], nn.Linear(4, 4), sizes[1])
+    optimizer = optim.Adam(network.parameters(), lr=1e-2)
+    kernels = []
+
+    for _ in range(2):
+        with capture() as found:
+            take_step(network, optimizer, Tensor.rand(16, 4).realize())
+        kernels.append([each.kernel.sink for each in found])
+
+    assert kernels[0] == kernels[1]
+
+
 def test_the_loss_and_the_running_statistics_come_with_the_step():
     network, optimizer = network_and_optimizer()
     x = Tensor.rand(16, 4).realize()

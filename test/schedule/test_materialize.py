@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from schedule.reading import decisions_of, kernels_of
 
-from tinytensor import Tensor
+from tinytensor import Tensor, dtypes
+from tinytensor.nn.functional import layer_norm
 
 # A second of CPU_AVX512 is 100e9 bytes in cache, 120e9 additions, 4e9 exponentials; a launch, 1 us.
 
@@ -79,6 +80,22 @@ def test_a_value_that_one_kernel_reads_twice_at_one_place_is_computed_once():
     line = (x * scale + 1.0).gelu() * scale
 
     assert len(kernels_of(line)) == 1
+
+
+def trained_layers(count):
+    """Weights after a step; each layer adds its product to what it normalized."""
+    x = Tensor(np.ones((64, 64), np.float32))
+    weights = [Tensor(np.eye(64) * number, dtypes.float32) for number in range(count)]
+    for each in weights:
+        x = x + layer_norm(x, (64,)) @ each.requires_grad_()
+    x.square().sum().backward()
+    return [each.detach() - each.grad * 0.1 for each in weights]
+
+
+def test_equal_layers_have_equal_kernels_also_where_kernels_meet_their_limit():
+    few, many = [{kernel.sink for kernel in kernels_of(*trained_layers(n))} for n in (4, 24)]
+
+    assert len(many) - len(few) <= 1  # it was 7 when each kernel ended where it happened to be full
 
 
 def test_what_is_padded_is_computed_inside_alone():

@@ -128,6 +128,16 @@ def test_a_tail_beyond_the_limit_says_so(sums):
     assert declined.reason == "the kernel is at its limit of 8 ops."
 
 
+def test_a_function_takes_as_much_of_the_limit_as_eight_ops(sums):
+    tail = sums
+    for _ in range(10):
+        tail = apply(Op.SIN, tail)
+
+    (region,) = regions_of(tail, limit=32).regions
+
+    assert len(region.position) == 1 + 4
+
+
 def test_a_read_takes_its_share_of_the_limit():
     leaves = [buffer(F32, (3,), "CPU") for _ in range(8)]
     sizes = ComputedSizes(limit=128)

@@ -214,6 +214,14 @@ def test_a_kernel_does_not_outgrow_the_target():
     assert len(kernels_of(x)) > 1
 
 
+def test_rows_that_share_only_a_small_value_stay_apart():
+    x, y, scale = matrix(), numbers(COLUMNS, ROWS).T, numbers(1)
+    one, other = [each.sum(1) * scale for each in (x, y + 0.0)]
+
+    assert len(kernels_of(one, other)) == 2
+    assert len(kernels_of(one, x.amax(1))) == 1
+
+
 def test_level_1_and_2_agree_bit_for_bit_on_integers():
     x = Tensor(np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS) % 7)
     program = {level: (x - x.amax(1, keepdim=True)) * x.sum(1, keepdim=True) for level in (1, 2)}

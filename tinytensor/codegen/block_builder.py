@@ -16,7 +16,7 @@ from tinytensor.ops.infer_blocks import TILE_ALIGNMENT_BYTES
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.linear import Grid, Linear
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, cast
+from tinytensor.ops.uop import UOp, cast, const
 
 SHARED_ALIGNMENT_BYTES = 16
 MBARRIER_BYTES = 8
@@ -273,14 +273,17 @@ class BlockBuilder(Builder):
         y: UOp,
         y_index: UOp | int,
         attrs: b.WgmmaAttrs,
+        adds: UOp | None = None,
     ) -> None:
         """Start one instruction on blocks of x and y; the order in attrs is replaced.
 
+        It adds to the accumulator where `adds`, else it begins a sum.
         An index is that of the block's first element, before the swizzle: stage * rows * columns +
         row * columns + column, with 8 dividing row and 16 dividing the bytes of column.
         """
         ordered = dataclasses.replace(attrs, order=self._next_order())
-        self._append_effect(Op.WGMMA, (accumulator, x, x_index, y, y_index), ordered)
+        always = const(dtypes.bool, True) if adds is None else adds
+        self._append_effect(Op.WGMMA, (accumulator, x, x_index, y, y_index, always), ordered)
 
     def wgmma_commit(self) -> None:
         """Close a group of products."""

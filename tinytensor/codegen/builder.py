@@ -95,9 +95,11 @@ class Builder:
         self._placement.place(node)
         return node
 
-    def register(self, dtype: DType, initial: UOp | Number) -> UOp:
-        """Declare a register variable with an initial value (a number fills every lane)."""
+    def register(self, dtype: DType, initial: UOp | Number | None = None) -> UOp:
+        """Declare a register variable, perhaps with a value (a number fills every lane)."""
         variable = self._effect(UOp(Op.REGISTER, dtype, (), EffectAttrs(self._next_order())))
+        if initial is None:
+            return variable
         if not isinstance(initial, UOp):
             initial = splat(const(dtype.scalar, initial), dtype.lanes)
         self.write(variable, initial)

@@ -16,6 +16,7 @@ from tinytensor.codegen.instructions_cuda import I32, PtxInstruction
 from tinytensor.dtype import dtypes
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import TensorMap
+from tinytensor.ops.tile import CHUNK_BYTES
 from tinytensor.ops.uop import UOp
 
 if TYPE_CHECKING:
@@ -117,25 +118,32 @@ def _pin(e: CudaWriter, accumulators: Sequence[UOp]) -> None:
 
 
 def _wgmma(e: CudaWriter, node: UOp) -> None:
-    accumulator, x, x_index, y, y_index = node.operands
+    accumulator, x, x_index, y, y_index, adds = node.operands
     function = wgmma_function(node)
     e.values.functions[function.name] = function
-    descriptors = [_descriptor(e, x, x_index), _descriptor(e, y, y_index)]
-    e.line(f"{function.name}({e.find(accumulator).text}, {', '.join(descriptors)});")
+    x_block = _descriptor(e, x, x_index, node.attrs.a_ahead)
+    y_block = _descriptor(e, y, y_index, node.attrs.b_ahead)
+    sums, condition = e.find(accumulator).text, e.find(adds).text
+    e.line(f"{function.name}({sums}, {x_block}, {y_block}, {condition});")
 
 
-def _descriptor(e: CudaWriter, tile: UOp, index: UOp) -> str:
+def _descriptor(e: CudaWriter, tile: UOp, index: UOp, ahead: int) -> str:
+    """Write a block's descriptor: the index's address is shared, and a constant added to it."""
     e.values.functions[DESCRIPTOR.name] = DESCRIPTOR
     address = address_on_chip(e.find(tile), e.find(index))
-    return f"{DESCRIPTOR.name}(0x{hopper.descriptor_constant(tile):016x}ull, {address.text})"
+    chunks = ahead * tile.dtype.itemsize // CHUNK_BYTES
+    layout = f"0x{hopper.descriptor_constant(tile):016x}ull"
+    return f"{DESCRIPTOR.name}({layout}, {address.text}, {chunks})"
 
 
 DESCRIPTOR = Function(
     "matrix_descriptor",
     f"""\
-{DEVICE} unsigned long long matrix_descriptor(unsigned long long layout, unsigned address)
+{DEVICE} unsigned long long matrix_descriptor(
+    unsigned long long layout, unsigned address, unsigned chunks_ahead)
 {{
-    return layout | (address & 0x3ffffu) >> 4;
+    const unsigned low = ((unsigned)layout | (address & 0x3ffffu) >> 4) + chunks_ahead;
+    return layout >> 32 << 32 | low;
 }}""",
 )
 
@@ -148,8 +156,9 @@ def wgmma_function(node: UOp) -> Function:
     name = f"wgmma_{attrs.instruction.replace('.', '_')}_{kinds}"
     template = hopper.wgmma_template(attrs.instruction, attrs.a_k_major, attrs.b_k_major)
     outputs = ", ".join([f'"+f"(d[{number}])' for number in range(count)])
-    params = f"float (&d)[{count}], unsigned long long x, unsigned long long y"
-    body = f'    asm volatile("{template}"\n        : {outputs}\n        : "l"(x), "l"(y));'
+    params = f"float (&d)[{count}], unsigned long long x, unsigned long long y, int adds"
+    inputs = '"l"(x), "l"(y), "r"(adds)'
+    body = f'    asm volatile("{template}"\n        : {outputs}\n        : {inputs});'
     return Function(name, f"{DEVICE} void {name}({params})\n{{\n{body}\n}}")
 
 

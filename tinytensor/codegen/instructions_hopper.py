@@ -96,9 +96,9 @@ def launched_registers(threads: int) -> int:
 
 
 def wgmma_template(instruction: str, a_k_major: bool, b_k_major: bool) -> str:
-    """Write a warpgroup's product: %0 .. are the accumulators, then come two descriptors.
+    """Write a warpgroup's product: %0 .. are the accumulators, then two descriptors, and adds.
 
-    The predicate says that the accumulator is added to; the ones are signs; the last two
+    The predicate says whether the accumulator is added to; the ones are signs; the last two
     immediates transpose what does not lie along k.
     """
     shape = mma_shape(instruction)
@@ -107,7 +107,7 @@ def wgmma_template(instruction: str, a_k_major: bool, b_k_major: bool) -> str:
     accumulators = ", ".join([f"%{number}" for number in range(count)])
     turns = f"{int(not a_k_major)}, {int(not b_k_major)}"
     return (
-        "{ .reg .pred adds; setp.ne.b32 adds, 1, 0; "
+        f"{{ .reg .pred adds; setp.ne.b32 adds, %{count + 2}, 0; "
         f"wgmma.mma_async.sync.aligned.m64n{shape.n}k16.f32.{word}.{word} "
         f"{{{accumulators}}}, %{count}, %{count + 1}, adds, 1, 1, {turns}; }}"
     )

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from tinytensor.errors import DTypeError, ShapeError, ValueOutOfRange
 from tinytensor.nn.activation import logsigmoid
 from tinytensor.nn.rounding import widened
+from tinytensor.ops.attrs import Combine
+from tinytensor.ops.uop import UOp
 from tinytensor.tensor import nodes
+from tinytensor.tensor.formulas import mul, neg, sub
 from tinytensor.tensor.gathering import checked
 from tinytensor.tensor.operands import result_dtype
 from tinytensor.tensor.reduction import check_float
@@ -220,28 +223,33 @@ def index_loss(
     dim = min(shares.ndim, 2) - 1
     classes = shares.shape[dim]
     check_indices(shares, target, dim)
-    is_kept = target != ignore_index
-    places = target.where(is_kept, 0)
-    losses = -element_of_class(shares, places, dim)
-    weights = None if weight is None else widened(weight)
-    spread = None if weights is None else along_classes(weights, shares).expand(shares.shape)
-    chosen = None if spread is None else element_of_class(spread, places, dim).where(is_kept, 0)
-    if chosen is not None:
-        losses = losses * chosen
+    is_kept = (target != ignore_index).uop
+    places = _kept(is_kept, target.uop)
+    losses = neg(element_of_class(shares.uop, places, dim))
+    chosen, weighted = is_kept, shares.uop
+    if weight is not None:
+        spread = along_classes(widened(weight), shares).expand(shares.shape).uop
+        chosen = _kept(is_kept, element_of_class(spread, places, dim))
+        losses, weighted = mul(losses, chosen), mul(weighted, spread)
     if smoothing:
-        weighted = shares if spread is None else shares * spread
-        losses = losses * (1 - smoothing) - weighted.sum(dim) * (smoothing / classes)
-    losses = losses.where(is_kept, 0)
+        total = nodes.reshape(nodes.fold(Combine.ADD, weighted, (dim,)), losses.shape)
+        losses = sub(mul(losses, 1 - smoothing), mul(total, smoothing / classes))
+    loss = shares._wrap(_kept(is_kept, losses))
     if reduction != "mean":
-        return reduce_loss("cross_entropy", losses, reduction)
-    return losses.sum() / (is_kept if chosen is None else chosen).sum()
+        return reduce_loss("cross_entropy", loss, reduction)
+    return loss.sum() / shares._wrap(chosen).sum()
 
 
-def element_of_class(x: Tensor, places: Tensor, dim: int) -> Tensor:
+def _kept(is_kept: UOp, x: UOp) -> UOp:
+    """Return x, and 0 for what does not count."""
+    return nodes.select(is_kept, x, nodes.full_like(x, 0))
+
+
+def element_of_class(x: UOp, places: UOp, dim: int) -> UOp:
     """Return the element that each index names along the classes."""
-    single = nodes.reshape(places.uop, (*x.shape[:dim], 1, *x.shape[dim + 1 :]))
+    single = nodes.reshape(places, (*x.shape[:dim], 1, *x.shape[dim + 1 :]))
     indices = checked("cross_entropy", single, dim, x.shape[dim])
-    return x._wrap(nodes.reshape(nodes.gather_at(x.uop, (dim,), [indices]), places.shape))
+    return nodes.reshape(nodes.gather_at(x, (dim,), [indices]), places.shape)
 
 
 def along_classes(x: Tensor, shares: Tensor) -> Tensor:

@@ -163,9 +163,12 @@ class WgmmaAttrs:
     """WGMMA: the instruction's shape name and whether each operand is k-major.
 
     An operand that is not, and is wider than a row of its tile, goes on in the following stages.
+    Its block begins `a_ahead` (or `b_ahead`) elements after its index.
     """
 
     order: int
     instruction: str
     a_k_major: bool
     b_k_major: bool
+    a_ahead: int = 0
+    b_ahead: int = 0

@@ -110,10 +110,11 @@ def _tile_mma(warp: Warp, node: UOp, x_stage: Array, y_stage: Array) -> None:
     warp.groups[PRODUCTS].commit()
 
 
-def _wgmma(warp: Warp, node: UOp, x_index: Array, y_index: Array) -> None:
+def _wgmma(warp: Warp, node: UOp, x_index: Array, y_index: Array, adds: Array) -> None:
     warp.require_whole(node)
-    accumulator, x, _, y, _ = node.operands
-    shape = mma_shape(node.attrs.instruction)
+    accumulator, x, _, y = node.operands[:4]
+    attrs = node.attrs
+    shape = mma_shape(attrs.instruction)
     if warp.role_warps[0] % GROUP_WARPS:
         raise warp.refuse(node, "a warpgroup begins at a multiple of 4 warps")
     if not warp.registers[accumulator].fenced:
@@ -121,13 +122,17 @@ def _wgmma(warp: Warp, node: UOp, x_index: Array, y_index: Array) -> None:
     layout = TileMmaAttrs(0, node.attrs.instruction, GROUP_WARPS, 1, True, True)
     thread = warp.number % GROUP_WARPS * WARP_THREADS + LANES
     by = warp.start(PRODUCTS, FENCED)
-    place_x = _block_place(warp, node, x, warp.same(node, x_index))
-    place_y = _block_place(warp, node, y, warp.same(node, y_index))
+    place_x = _block_place(warp, node, x, warp.same(node, x_index) + attrs.a_ahead)
+    place_y = _block_place(warp, node, y, warp.same(node, y_index) + attrs.b_ahead)
+    if not warp.same(node, adds):
+        register = warp.registers[accumulator]
+        register.values = np.zeros_like(register.values)
+        register.written = np.ones_like(register.written)
     k = np.arange(shape.k)
 
     def operands(rows: Array, columns: Array) -> tuple[Array, Array]:
-        a = _read_tile(warp, node, x, place_x, rows, k, node.attrs.a_k_major, by)
-        return a, _read_tile(warp, node, y, place_y, columns, k, node.attrs.b_k_major, by).T
+        a = _read_tile(warp, node, x, place_x, rows, k, attrs.a_k_major, by)
+        return a, _read_tile(warp, node, y, place_y, columns, k, attrs.b_k_major, by).T
 
     _accumulate(warp, node, layout, (shape.m, shape.n), thread, operands, by)
 

@@ -101,7 +101,7 @@ class Register:
     values: Array
     written: Array
     product: int = 0  # the time of the newest product that adds to it
-    fenced: bool = True
+    fenced: bool = False  # since it was last used otherwise
 
 
 class Warp:

@@ -270,8 +270,9 @@ def _check_box(node: UOp, tile: UOp, tensor_map: UOp, places: list[UOp]) -> None
 
 def _wgmma(node: UOp) -> Shape:
     _effect(node)
-    accumulator, x, x_index, y, y_index = node.operands
+    accumulator, x, x_index, y, y_index, adds = node.operands
     shape = mma_shape(node.attrs.instruction)
+    check(adds.dtype is dtypes.bool, node, "adds or not: a bool")
     check(shape.m == 16 * GROUP_WARPS, node, "is an instruction of a warpgroup")
     check(_are_indices(x_index, y_index), node, "places are int32 or int64")
     _check_products(node, shape, x, y)

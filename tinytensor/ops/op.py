@@ -191,8 +191,8 @@ class Op(Enum):
     PROXY_FENCE = ("", "makes own shared stores visible to the copy engine", a.EffectAttrs, L)
     WGMMA_FENCE = ("accumulators*", "orders register use before WGMMA", a.EffectAttrs, L)
     WGMMA = (
-        "accumulator x x_index y y_index",
-        "accumulator += the product of two shared blocks, in flight until WGMMA_WAIT",
+        "accumulator x x_index y y_index adds",
+        "accumulator = (accumulator if adds else 0) + the product of two shared blocks, in flight",
         *(b.WgmmaAttrs, L, SUM),
     )
     WGMMA_COMMIT = ("", "closes a group of products", a.EffectAttrs, L)

@@ -224,14 +224,15 @@ def walk(roots: Iterable[UOp], stop: Container[UOp] = frozenset()) -> list[UOp]:
     seen: set[UOp] = set()
     stack = [*roots][::-1]
     while stack:
-        node = stack[-1]
-        if node in seen:
-            stack.pop()
-            order.setdefault(node)
+        node = stack.pop()
+        if node in seen or not node.operands or node in stop:
+            order[node] = None
             continue
         seen.add(node)
-        if node not in stop:
-            stack.extend([each for each in node.operands[::-1] if each not in seen])
+        stack.append(node)
+        for each in reversed(node.operands):
+            if each not in order:
+                stack.append(each)
     return list(order)
 
 

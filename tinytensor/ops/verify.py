@@ -287,10 +287,18 @@ def _follow_blocks(verifier: Verifier, node: UOp, blocks: list[Block]) -> None:
             blocks.append(Block(opener, first_half=closed.written))
         elif node.op is Op.ENDIF and closed.first_half is not None:
             blocks[-1].written |= closed.first_half & closed.written
+        elif node.op is Op.ENDLOOP and _runs(opener):
+            blocks[-1].written |= closed.written
+
+
+def _runs(loop: UOp) -> bool:
+    """Whether a loop surely runs once at least."""
+    begin, end = [bounds_of(each) for each in loop.operands]
+    return begin[1] < end[0]
 
 
 def _check_register(verifier: Verifier, node: UOp, blocks: list[Block]) -> None:
-    if node.op is Op.WRITE:
+    if node.op in (Op.WRITE, Op.WGMMA):
         blocks[-1].written.add(node.operands[0])
     elif node.op is Op.READ:
         register = node.operands[0]

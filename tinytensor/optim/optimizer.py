@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tinytensor.nn.parameter import clear_gradients
-from tinytensor.realize import from_host
+from tinytensor.realize import from_host, storage_of, to_host
+from tinytensor.runtime.buffer import Buffer
 from tinytensor.tensor.companions import take_companions
 from tinytensor.tensor.grad_mode import enable_grad, no_grad
 from tinytensor.tensor.tensor import Tensor
@@ -30,6 +31,19 @@ def zeros_in_memory(like: Tensor) -> Tensor:
     """Return zeros with memory of their own, so that the first step is one like all others."""
     array = np.zeros(like.shape, like.dtype.storage_numpy)
     return Tensor._made(from_host(array, like.dtype, like.device), like.device)
+
+
+def separate(tensors: Iterable[Tensor]) -> None:
+    """Give memory of its own to each realized cell: equal constants were computed once for all."""
+    taken: set[Buffer] = set()
+    for each in {id(each.cell): each for each in tensors}.values():
+        leaf = each.cell.leaf
+        if leaf is None:
+            continue
+        if storage_of(leaf) in taken:
+            leaf = from_host(to_host(leaf), leaf.dtype, each.device)
+            each.cell.keep(leaf)
+        taken.add(storage_of(leaf))
 
 
 class Optimizer:
@@ -90,6 +104,7 @@ class Optimizer:
         self.check_options(group)
         self.param_groups.append(group)
         Tensor.realize(*tensors)  # first values are drawn once, not in every step
+        separate(tensors)
 
     def check_options(self, group: Group) -> None:
         """Raise ValueError for options that make no sense."""

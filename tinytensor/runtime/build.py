@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +11,7 @@ from typing import TypeVar
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.program import Program
+from tinytensor.progress import Progress
 from tinytensor.timing import stage
 
 SHOWN_COMPLAINTS = 3
@@ -19,11 +21,12 @@ Binary = TypeVar("Binary")
 
 
 def build_all(
-    build: Callable[[Program], Binary], programs: Sequence[Program]
+    build: Callable[[Program], Binary], programs: Iterable[Program]
 ) -> list[Binary | CompileError]:
     """Build programs side by side, one thread a processor; an error stands for a binary.
 
-    `build` spends its time outside of Python, so threads suffice.
+    `build` spends its time outside of Python, so threads suffice; and each begins as soon as its
+    program is made, so that lowering one kernel and compiling others take place at once.
     """
 
     def attempt(program: Program) -> Binary | CompileError:
@@ -33,11 +36,19 @@ def build_all(
         except CompileError as error:
             return error
 
-    if len(programs) < 2:
-        return [attempt(program) for program in programs]
+    coming = iter(programs)
+    first = list(itertools.islice(coming, 2))
+    if len(first) < 2:
+        return [attempt(program) for program in first]
     pool_class = lazy_import("concurrent.futures", None, "runtime").ThreadPoolExecutor
-    with pool_class(max_workers=count_processors()) as pool:
-        return list(pool.map(attempt, programs))
+    with Progress() as progress, pool_class(max_workers=count_processors()) as pool:
+
+        def attempt_and_tell(program: Program) -> Binary | CompileError:
+            made = attempt(program)
+            progress.step()
+            return made
+
+        return list(pool.map(attempt_and_tell, progress.count(itertools.chain(first, coming))))
 
 
 def explain_complaints(head: str, source: str, complaint: str, log: str) -> str:

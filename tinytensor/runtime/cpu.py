@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
@@ -60,20 +60,14 @@ class CpuDevice(HostDevice[Executable]):
         self._workspace = Workspace()
         self._lock = ForkSafeLock()
 
-    def compile(self, programs: Sequence[Program]) -> list[Executable]:
+    def compile(self, programs: Iterable[Program]) -> list[Executable]:
         """Compile programs, or load what an earlier process compiled; in the programs' order.
 
         Raises: CompileError for the first program that does not compile; the others are cached.
         """
         with self._lock:
             cache = open_cache()
-            keys = [self._make_key(program) for program in programs]
-            missing: dict[str, Program] = {}
-            for key, program in zip(keys, programs, strict=True):
-                if key not in self._executables and not self._load_cached(cache, key, program):
-                    missing[key] = program
-            self._build(cache, missing)
-            return [self._executables[key] for key in keys]
+            return [self._executables[key] for key in self._build(cache, programs)]
 
     def run(
         self, work: Executable, buffers: Sequence[Buffer], scalars: Sequence[float] = ()
@@ -134,11 +128,21 @@ class CpuDevice(HostDevice[Executable]):
         self._executables[key] = _load(program, path, was_cached=True)
         return True
 
-    def _build(self, cache: DiskCache, missing: dict[str, Program]) -> None:
-        if not missing:
-            return
+    def _build(self, cache: DiskCache, programs: Iterable[Program]) -> list[str]:
+        """Load or compile programs; return the keys of all."""
+        keys: list[str] = []
+        missing: dict[str, Program] = {}
+
+        def choose_missing() -> Iterator[Program]:
+            for program in programs:
+                keys.append(self._make_key(program))
+                is_known = keys[-1] in missing or keys[-1] in self._executables
+                if not is_known and not self._load_cached(cache, keys[-1], program):
+                    missing[keys[-1]] = program
+                    yield program
+
         errors: list[CompileError] = []
-        binaries = self.compiler.build_all(list(missing.values()))
+        binaries = self.compiler.build_all(choose_missing())
         for (key, program), binary in zip(missing.items(), binaries, strict=True):
             if isinstance(binary, CompileError):
                 errors.append(binary)
@@ -147,6 +151,7 @@ class CpuDevice(HostDevice[Executable]):
             self._executables[key] = _load(program, path, was_cached=False)
         if errors:
             raise errors[0]
+        return keys
 
 
 def open_device() -> CpuDevice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -113,8 +113,11 @@ class DeviceBase(ABC, Generic[Work]):
     def copy_out(self, buffer: Buffer, destination: HostBytes) -> None:
         """Write a buffer's bytes to writable C-contiguous host memory of the same size."""
 
-    def compile(self, programs: Sequence[Program]) -> list[Work]:
-        """Turn programs into what `run` takes; a device that runs kernels compiles nothing."""
+    def compile(self, programs: Iterable[Program]) -> list[Work]:
+        """Turn programs into what `run` takes; a device that runs kernels compiles nothing.
+
+        The first ones are compiled while the others are still being made.
+        """
         raise NotImplementedError(f"{self.name} runs kernels; there is nothing to compile.")
 
     @abstractmethod

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tinytensor.ops.attrs import Combine
@@ -47,21 +47,46 @@ def materialize(
     fuse: int,
     target: Target,
 ) -> tuple[dict[Region, tuple[UOp, ...]], Chooser]:
-    """Choose the stored values of a graph: each region with its outputs, and why."""
-    builder = RegionBuilder(target.max_kernel_ops, fuse)
+    """Choose the stored values of a graph: each region with its outputs, and why.
+
+    Where kernels met their limit, it is done once more, now knowing what is stored. Else a kernel
+    would end early because of what it seems to compute, at other places in each of equal layers.
+    """
+    builder = _grow(order, fuse, target, ())
+    chooser, outputs = _choose(builder, order, roots, contractions, target, {})
+    if builder.met_limit:
+        builder = _grow(order, fuse, target, chooser.stored)
+        known = chooser.stored
+        chooser, outputs = _choose(builder, order, roots, contractions, target, known)
+    for node in reversed(chooser.stored):
+        region = Region(node, {node: ranges_over(node.shape, 0)}, builder.earliest(node))
+        outputs[region] = (node,)
+    return outputs, chooser
+
+
+def _grow(order: Sequence[UOp], fuse: int, target: Target, stored: Iterable[UOp]) -> RegionBuilder:
+    builder = RegionBuilder(target.max_kernel_ops, fuse, stored)
     for node in order:
         builder.visit(node)
+    return builder
+
+
+def _choose(
+    builder: RegionBuilder,
+    order: Sequence[UOp],
+    roots: Sequence[UOp],
+    contractions: Mapping[UOp, Contraction],
+    target: Target,
+    known: Mapping[UOp, Decision],
+) -> tuple[Chooser, dict[Region, tuple[UOp, ...]]]:
     outputs = {region: _outputs_of(region, roots) for region in builder.regions}
-    chooser = Chooser(builder, contractions, set(roots), fuse, target)
+    chooser = Chooser(builder, contractions, set(roots), builder.fuse, target, known)
     for nodes in outputs.values():
         for node in nodes:
             chooser.add_output(node, builder.region_of[node].anchor)
     for node in reversed(order):
         chooser.visit(node)
-    for node in reversed(chooser.stored):
-        region = Region(node, {node: ranges_over(node.shape, 0)}, builder.earliest(node))
-        outputs[region] = (node,)
-    return outputs, chooser
+    return chooser, outputs
 
 
 def _outputs_of(region: Region, roots: Sequence[UOp]) -> tuple[UOp, ...]:
@@ -90,7 +115,9 @@ class Chooser:
         roots: set[UOp],
         fuse: int,
         target: Target,
+        known: Mapping[UOp, Decision],
     ) -> None:
+        self.known = known
         self.region_of = builder.region_of
         self.too_big = builder.too_big
         self.contractions = contractions
@@ -216,6 +243,8 @@ class Chooser:
     def _decide(self, node: UOp, use: Use) -> Decision | None:
         if node in self.roots:
             return Decision("store", describe(node), "its value was asked for.")
+        if node in self.known:
+            return self.known[node]
         if node in self.too_big:
             limit = self.target.max_kernel_ops
             reason = f"a kernel holds at most {limit} ops, a read counted as {limit // MOST_READS}."
@@ -298,7 +327,8 @@ class Chooser:
         return self.price(computed)
 
     def _is_computed(self, node: UOp) -> bool:
-        return node.op not in LEAVES and node not in self.region_of and node not in self.too_big
+        is_free = node.op not in LEAVES and node not in self.region_of
+        return is_free and node not in self.too_big and node not in self.known
 
 
 def _count_behind(node: UOp, evaluations: int) -> int:

@@ -8,11 +8,11 @@ of the result all join; what is read from outside becomes an output, so a kernel
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tinytensor.ops.kernel import Decision
-from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
+from tinytensor.ops.op import ELEMENTWISE, VIEWS, Mark, Op
 from tinytensor.ops.uop import UOp
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.lower_views import Index, ranges_over, reshape_index
@@ -24,6 +24,8 @@ BIJECTIVE = (Op.RESHAPE, Op.PERMUTE, Op.DETACH)
 MOST_READS = 32
 # A gather's read is one for each lane, at an address that may hold the reads of other gathers.
 READS_OF_GATHER = 4
+# A function is a polynomial and its slow path: 512 sines in one kernel took a C compiler 6 s.
+OPS_OF_FUNCTION = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +42,14 @@ class Region:
     read_outside: dict[UOp, None] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
     computed: list[UOp] = field(default_factory=list)
+    ops: int = 1
+
+
+def ops_of(node: UOp) -> int:
+    """Return how many ops a kernel takes to compute a node from its operands."""
+    if node.op.mark is Mark.TRANSCENDENTAL or node.op is Op.PHILOX:
+        return OPS_OF_FUNCTION
+    return int(node.op in ELEMENTWISE)
 
 
 class ComputedSizes:
@@ -83,7 +93,7 @@ class ComputedSizes:
     def _computed_ops(self, node: UOp) -> int:
         if node.op is Op.GATHER:
             return READS_OF_GATHER * self._read_ops
-        return int(node.op in ELEMENTWISE)
+        return ops_of(node)
 
     def _count(self, nodes: Sequence[UOp]) -> int:
         seen = set(nodes)
@@ -100,15 +110,21 @@ class ComputedSizes:
 
 
 class RegionBuilder:
-    """One walk over the graph, operands before users; every node is visited once."""
+    """One walk over the graph, operands before users; every node is visited once.
 
-    def __init__(self, limit: int, fuse: int) -> None:
+    `stored` nodes are known to be read and not computed; `met_limit` says that a kernel was full.
+    """
+
+    def __init__(self, limit: int, fuse: int, stored: Iterable[UOp] = ()) -> None:
         self.fuse = fuse
+        self.met_limit = False
         self.region_of: dict[UOp, Region] = {}
         self.regions: list[Region] = []
         self.too_big: dict[UOp, None] = {}
         self._earliest: dict[UOp, int] = {}
         self._sizes = ComputedSizes(limit)
+        for node in stored:
+            self._sizes.store(node)
 
     def visit(self, node: UOp) -> None:
         """Place one node: an anchor, a member of its operand's region, or neither."""
@@ -159,8 +175,9 @@ class RegionBuilder:
         if needed > region.rank and region.read_outside:
             reason = "another operand is computed later, from this kernel's result."
             return Decision("decline", subject, reason)
-        size = len(region.position) + self._sizes.of((*region.computed, *outside))
+        size = region.ops + self._sizes.of((*region.computed, *outside))
         if size >= self._sizes.limit:
+            self.met_limit = True
             reason = f"the kernel is at its limit of {self._sizes.limit} ops."
             return Decision("decline", subject, reason)
         return _position_through(node, places.pop())
@@ -168,6 +185,7 @@ class RegionBuilder:
     def _add(self, region: Region, node: UOp, place: Index) -> None:
         outside = [each for each in node.operands if each not in region.position]
         region.position[node] = place
+        region.ops += ops_of(node)
         region.rank = max(region.rank, *(self.earliest(each) for each in outside), 0)
         region.computed.extend(outside)
         self.region_of[node] = region
@@ -179,6 +197,7 @@ class RegionBuilder:
         self._earliest[node] = max(self.earliest(each) for each in node.operands)
         sizes = self._sizes
         while sizes.of(node.operands) >= sizes.limit - 1:
+            self.met_limit = True
             stored = self._best_stored(node)
             self.too_big[stored] = None
             sizes.store(stored)

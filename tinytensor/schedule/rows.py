@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from tinytensor.ops.kernel import Contraction, Decision
-from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, make_range, walk
 from tinytensor.schedule.describe import describe, short_size
 from tinytensor.schedule.kernels import Numbering, computed_within, lower_members
@@ -30,7 +30,7 @@ from tinytensor.schedule.lower_views import (
     ranges_over,
     reshape_index,
 )
-from tinytensor.schedule.region import MOST_READS, Region
+from tinytensor.schedule.region import MOST_READS, Region, ops_of
 from tinytensor.target import Target
 from tinytensor.timing import timed
 
@@ -171,11 +171,11 @@ class _Joiner:
         return any(self.group_of[part] is not group for part in self._readers.get(node, ()))
 
     def visit(self, region: Region, outputs: tuple[UOp, ...]) -> None:
-        """Give a kernel a group: those of what it reads and of who reads the same, or its own."""
+        """Give a kernel a group: those of what it reads and of who reads its rows, or its own."""
         params = self._params(region)
         nodes = walk(outputs, stop=params)
         reads = [node for node in nodes if node in params]
-        computed = sum(node.op in ELEMENTWISE and node not in params for node in nodes)
+        computed = sum(ops_of(node) for node in nodes if node not in params)
         ops = computed + len(reads) * (self._target.max_kernel_ops // MOST_READS)
         space = self._space_of(region.anchor)
         part = Part(region, outputs, tuple(reads), space, ops, 1 << len(self.group_of))
@@ -184,7 +184,8 @@ class _Joiner:
         for each in producers:
             before |= self.group_of[each].before | self.group_of[each].bits
         self.group_of[part] = Group((part,), space, before)
-        beside = [each for node in reads for each in self._readers.get(node, ()) if space]
+        rows = [node for node in reads if space and math.prod(node.shape) == space.count]
+        beside = [each for node in rows for each in self._readers.get(node, ())]
         for other in dict.fromkeys((*producers, *beside)):
             self._join(self.group_of[other], self.group_of[part])
         self._writer.update(dict.fromkeys(outputs, part))

@@ -19,6 +19,7 @@ from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, substitute, walk
 
+FOLDS = (Op.REDUCE, Op.CONTRACT)
 REASON = "it is computed in the memory of operand {}, which nobody reads after it."
 
 
@@ -30,21 +31,35 @@ def may_take(kernel: Kernel, output: int, operand: int) -> bool:
     alone, and that no store that follows needs the operand. All plans finish what folds a row
     before they store the first element of it.
     """
-    written, read = kernel.params[output], kernel.params[operand]
-    points = math.prod([each.extent for each in kernel.ranges])
-    if written.dtype is not read.dtype or {written.elements, read.elements} != {points}:
+    if not _are_alike(kernel, output, operand):
         return False
     stores = kernel.sink.operands
     numbers = [store.operands[0].attrs.number for store in stores]
     place = numbers.index(output)
-    folds = {node for node in walk(stores) if folded_ranges(node)}
     index = stores[place].operands[1]
-    outside = [node for node in walk(stores, stop=folds) if _reads(node, operand)]
-    return (
-        all(load.operands[1] is index for load in outside)
-        and all(_folds_own_row(kernel, fold, folds, operand, index) for fold in folds)
-        and not any(_reads(node, operand) for node in walk(stores[place + 1 :], stop=folds))
-    )
+    folds = {node for node in walk(stores) if node.op in FOLDS}
+    later = stores[place + 1 :]
+    if _indices(later, folds, operand):
+        return False
+    if any(each is not index for each in _indices(stores, folds, operand)):
+        return False
+    return all(_folds_own_row(kernel, fold, folds, operand, index) for fold in folds)
+
+
+def _are_alike(kernel: Kernel, output: int, operand: int) -> bool:
+    """Whether both have one element for each point, of one dtype."""
+    written, read = kernel.params[output], kernel.params[operand]
+    points = math.prod([each.extent for each in kernel.ranges])
+    if written.dtype is not read.dtype:
+        return False
+    return written.elements == points == read.elements
+
+
+def _indices(roots: Sequence[UOp], folds: AbstractSet[UOp], operand: int) -> list[UOp]:
+    """Return where an operand is read outside of folds."""
+    nodes = walk(roots, stop=folds)
+    loads = [node for node in nodes if node.op is Op.LOAD]
+    return [load.operands[1] for load in loads if load.operands[0].attrs.number == operand]
 
 
 def _folds_own_row(
@@ -55,32 +70,30 @@ def _folds_own_row(
     Rows are the ranges over which the folds vary: the same ones for all, or a plan may fold anew
     inside a row. A contraction may keep parts of its sums where its result will lie.
     """
-    if fold.op is Op.CONTRACT:
+    folded = folded_ranges(fold)
+    if fold.op is Op.CONTRACT or not folded:
         return False
-    reads = [node for node in walk(fold.operands[:1], stop=folds) if _reads(node, operand)]
-    if not reads:
+    found = _indices(fold.operands[:1], folds, operand)
+    if not found:
         return True
     varies = dependencies(walk((kernel.sink,)))
     rows = varies[fold]
+    if any(varies[each] != rows for each in folds):
+        return False
     apart = [each for each in kernel.ranges if each not in rows]
-    folded = _by_number(folded_ranges(fold))
-    own = dict(zip(folded, _by_number(apart), strict=False))
-    places = {simplify_index(substitute(node.operands[1], own)) for node in reads}
-    return (
-        all(varies[each] == rows and folded_ranges(each) for each in folds)
-        and rows <= frozenset(kernel.ranges)
-        and all(mine.extent == each.extent for mine, each in own.items())
-        and places == {simplify_index(index)}
-    )
+    if not rows <= frozenset(kernel.ranges):
+        return False
+    own = dict(zip(_by_number(folded), _by_number(apart), strict=False))
+    if any(mine.extent != each.extent for mine, each in own.items()):
+        return False
+    wanted = simplify_index(index)
+    places = [simplify_index(substitute(each, own)) for each in found]
+    return all(each is wanted for each in places)
 
 
 def _by_number(ranges: Sequence[UOp]) -> list[UOp]:
     """Sort ranges as the axes they run over."""
     return sorted(ranges, key=lambda each: each.attrs.number)
-
-
-def _reads(node: UOp, number: int) -> bool:
-    return node.op is Op.LOAD and node.operands[0].attrs.number == number
 
 
 def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from tinytensor.dtype import DType, dtypes
@@ -25,12 +24,12 @@ COMPARISONS = frozenset(COMPARE)
 
 def full(dtype: DType, value: Number, shape: Shape) -> UOp:
     """Return an array of one value, which takes no memory."""
-    return _repeat_constant(const(dtype, value), shape)
+    return broadcast(const(dtype, value), shape)
 
 
 def full_like(x: UOp, value: Number) -> UOp:
     """Return an array of one value with x's dtype and shape."""
-    return _repeat_constant(const(x.dtype, value), x.shape)
+    return broadcast(const(x.dtype, value), x.shape)
 
 
 def iota(extent: int) -> UOp:
@@ -83,10 +82,6 @@ def broadcast(x: UOp, shape: Shape) -> UOp:
     if aligned.shape == shape:
         return aligned
     return UOp(Op.EXPAND, x.dtype, (aligned,), ShapeAttrs(shape))
-
-
-# A program asks for the same few again and again; kept, they are a fifth less of what a call costs.
-_repeat_constant = functools.lru_cache(maxsize=1024)(broadcast)
 
 
 def permute(x: UOp, order: Shape) -> UOp:

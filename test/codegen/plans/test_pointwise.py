@@ -109,6 +109,30 @@ def test_a_pad_is_three_segments():
     assert len(inside.operands) == 2
 
 
+def joined(count, width):
+    """Arrays of one width side by side."""
+    r, c = make_range(0, 2), make_range(1, count * width)
+    builder = KernelBuilder(r, c)
+    value = const(F32, 0.0)
+    for begin in range(0, count * width, width):
+        guard = (index_const(begin) <= c) & (c < begin + width)
+        piece = load(builder.param(F32, 2 * width), r * width + (c - begin), guard)
+        value = where(guard, piece, value)
+    builder.store(r * (count * width) + c, value, 2 * count * width)
+    return builder.kernel()
+
+
+@pytest.mark.parametrize(("width", "expected"), [(8, [8] * 20), (7, [140])])
+def test_many_pieces_are_segments_unless_they_are_short(width, expected):
+    segments = pointwise.facts(joined(20, width), CPU_AVX512).segments
+
+    assert [each.range_.extent for each in segments] == expected
+
+
+def test_pieces_agree():
+    assert_plans_agree(joined(12, 9))
+
+
 @pytest.mark.parametrize("columns", [1, 3, 4, 15, 16, 17, 33])
 @pytest.mark.parametrize("rows", [1, 4, 5, 16, 17])
 def test_tiles_of_any_size_are_turned_over(rows, columns):

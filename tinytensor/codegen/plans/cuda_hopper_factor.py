@@ -51,10 +51,14 @@ class Factor:
             number = stage * self._pieces + piece
             b.bulk_load(self.tile, number, self._map, (inner, outer, *around), full, stage)
 
-    def index(self, stage: UOp, group: UOp | int, k: int) -> UOp:
-        """Return where a product's block begins: of GROUP_ROWS rows number `group`, at k."""
+    def index(self, stage: UOp, group: UOp | int = 0) -> UOp:
+        """Return where the GROUP_ROWS rows number `group` of a stage begin."""
         attrs = self.tile.attrs
         start = stage * (self._pieces * attrs.rows * attrs.columns)
-        within = k if self.is_k_major else k * self._width
-        index: UOp = start + group * (GROUP_ROWS * self._width) + within
+        index: UOp = start + group * (GROUP_ROWS * self._width)
         return index
+
+    def ahead(self, groups: int, k: int) -> int:
+        """Return how far ahead of such a place the block of a later group and k begins."""
+        within = k if self.is_k_major else k * self._width
+        return groups * GROUP_ROWS * self._width + within

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.block_raster import BlockPlace, Raster, place_tile
@@ -174,12 +174,12 @@ class _Multiplying:
         b, block = self._b, self._block
         lanes = GROUP_ROWS * self._tiling.block_n // GROUP_THREADS
         dtype = dtypes.float32.vector(lanes)
-        totals = [b.register(dtype, 0.0) for _ in range(self._accumulators)]
+        totals = [b.register(dtype) for _ in range(self._accumulators)]
         previous = b.register(b.index_dtype, 0)
         with b.loop(0, block.steps) as step:
             stage = self._ring.stage
             b.mbarrier_wait(block.full, stage, self._ring.parity)
-            self._multiply(totals, stage)
+            self._multiply(totals, stage, b.value(b.index(0) < step))
             b.wgmma_wait(*totals, pending=1)
             self._release(previous, (b.index(0) < step) & self._is_first_lane)
             b.write(previous, stage)
@@ -189,13 +189,16 @@ class _Multiplying:
         self._release(previous, self._is_first_lane)
         return [b.read(each) for each in totals]
 
-    def _multiply(self, totals: list[UOp], stage: UOp) -> None:
+    def _multiply(self, totals: list[UOp], stage: UOp, adds: UOp) -> None:
+        """Start the products of a stage; the first ones begin the sums unless `adds`."""
         b, x, y = self._b, self._block.x, self._block.y
+        rows, columns = b.value(x.index(stage, self._first)), b.value(y.index(stage))
         b.wgmma_fence(*totals)
         for k in range(0, x.block_k, STEP):
             for number, total in enumerate(totals):
-                rows = x.index(stage, self._first + number, k)
-                b.wgmma(total, x.tile, rows, y.tile, y.index(stage, 0, k), self._attrs)
+                further, across = x.ahead(number, k), y.ahead(0, k)
+                attrs = replace(self._attrs, a_ahead=further, b_ahead=across)
+                b.wgmma(total, x.tile, rows, y.tile, columns, attrs, None if k else adds)
         b.wgmma_commit()
 
     def _release(self, stage: UOp, cond: UOp) -> None:

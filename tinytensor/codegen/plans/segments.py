@@ -13,7 +13,10 @@ from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, index_const, make_range, substitute, walk
 
-MOST_SEGMENTS = 4
+MOST_SEGMENTS = 32  # each is a loop to compile
+# More segments than these must be this long on the average: short ones waste most of their lanes.
+FEW_SEGMENTS = 4
+SHORTEST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,8 @@ def cut_segments(sink: UOp, range_: UOp) -> tuple[Segment, ...]:
     guards = [guard_of(access) for access in accesses_of((sink,))]
     changing = [each for each in guards if each is not None and stride_of(each, range_) != 0]
     places = sorted({place for each in changing for place in _flips(each, range_)})
-    if not places or len(places) >= MOST_SEGMENTS or range_.is_open:
+    most = FEW_SEGMENTS if range_.extent < SHORTEST * len(places) else MOST_SEGMENTS
+    if not places or len(places) >= most or range_.is_open:
         return whole
     number = max(node.attrs.number for node in walk((sink,)) if node.op is Op.RANGE)
     segments: list[Segment] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
@@ -67,7 +67,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         self._launch_lock = threading.Lock()
         self._compile_lock = threading.Lock()
 
-    def compile(self, programs: Sequence[Program]) -> list[CudaExecutable]:
+    def compile(self, programs: Iterable[Program]) -> list[CudaExecutable]:
         """Compile programs, or load what an earlier process compiled; in the programs' order.
 
         Programs of equal source share one binary, whatever their launches.
@@ -75,14 +75,12 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         Raises: CompileError for the first program that does not compile; the others are cached.
         """
         with self.context, self._compile_lock:
-            missing = [each for each in programs if each not in self._executables]
-            keys = {program: self._make_key(program) for program in missing}
-            self._load_binaries({key: program for program, key in keys.items()})
-            for program, key in keys.items():
+            listed: list[Program] = []
+            for program, key in self._load_binaries(programs, listed).items():
                 binary = self._binaries[key]
                 executable = CudaExecutable(self.driver, self.stream, program, binary)
                 self._executables[program] = executable
-            return [self._executables[program] for program in programs]
+            return [self._executables[program] for program in listed]
 
     def run(
         self, work: CudaExecutable, buffers: Sequence[Buffer], scalars: Sequence[float] = ()
@@ -191,18 +189,32 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         parts = (program.name, program.source, *FLAGS, self.target.name, identity())
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def _load_binaries(self, programs: dict[str, Program]) -> None:
-        """Load the binaries of keys from the disk cache, and compile those it lacks."""
+    def _load_binaries(
+        self, programs: Iterable[Program], listed: list[Program]
+    ) -> dict[Program, str]:
+        """Load binaries from the disk cache, or compile them; list all programs.
+
+        Returns the keys of those programs that have no executable yet.
+        """
         cache = open_cache()
+        keys: dict[Program, str] = {}
         missing: dict[str, Program] = {}
-        for key, program in programs.items():
-            cubin = None if key in self._binaries else cache.get(f"{key}.cubin")
-            if cubin is not None:
-                self._binaries[key] = self._load(cubin, was_cached=True)
-            elif key not in self._binaries:
-                missing[key] = program
+
+        def choose_missing() -> Iterator[Program]:
+            for program in programs:
+                listed.append(program)
+                if program in self._executables or program in keys:
+                    continue
+                key = keys[program] = self._make_key(program)
+                cubin = None if key in self._binaries else cache.get(f"{key}.cubin")
+                if cubin is not None:
+                    self._binaries[key] = self._load(cubin, was_cached=True)
+                elif key not in self._binaries and key not in missing:
+                    missing[key] = program
+                    yield program
+
         errors: list[CompileError] = []
-        compiled = build_all(self._compile_one, list(missing.values()))
+        compiled = build_all(self._compile_one, choose_missing())
         for key, made in zip(missing, compiled, strict=True):
             if isinstance(made, CompileError):
                 errors.append(made)
@@ -211,6 +223,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
             self._binaries[key] = self._load(made, was_cached=False)
         if errors:
             raise errors[0]
+        return keys
 
     def _compile_one(self, program: Program) -> bytes:
         return compile_cubin(program.source, self.target.name, program.name)
