@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from tinytensor import Tensor, autograd, dtypes, explain, jit, manual_seed, nn, optim, profile
-from tinytensor.explain.table import details_of, groups_of, kernel_lines, reasons_of, table_lines
+from tinytensor.explain.table import (
+    COLUMNS,
+    details_of,
+    groups_of,
+    kernel_lines,
+    reasons_of,
+    table_lines,
+)
 from tinytensor.nn.functional import cross_entropy
 from tinytensor.ops.kernel import Decision
 from tinytensor.ops.uop import const
@@ -117,19 +124,7 @@ def test_the_table_names_all_that_matters(found):
 
     assert lines == list(table_lines(found))
     assert lines[0].startswith("two_kernels on CPU: launches 2 of 2 kernels, on the device ")
-    heads = (
-        "share",
-        "time",
-        "x",
-        "kernel",
-        "predicted",
-        "limit",
-        "roof",
-        "work",
-        "flop/B",
-        "number",
-    )
-    assert tuple(lines[2].split()) == heads
+    assert tuple(lines[2].split()) == (*COLUMNS, "number")
     assert {line.split()[4] for line in lines[3:5]} == {each.kernel.name for each in found.kernels}
     assert "not fused, and why; first what the longest kernels leave:" in lines
     names = ["memory", "arena", "saved", "a call", "first call", "compiled", "caches", "break-even"]

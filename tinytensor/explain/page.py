@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 
 from tinytensor.explain.picture import picture_of
 from tinytensor.explain.table import (
+    COLUMNS,
     Group,
     Reason,
+    cells_of,
     details_of,
     facts_of,
     groups_of,
-    micros,
     reasons_of,
-    roof_of,
     summary_of,
-    work_words,
 )
 from tinytensor.ops.kernel import Decision
 from tinytensor.ops.uop import UOp
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from tinytensor.explain.record import ExplainedKernel, Explanation
 
 STYLE = os.path.join(os.path.dirname(__file__), "page.css")
-COLUMNS = ("share", "time", "runs", "kernel", "limit", "roof", "predicted", "work", "flop/B")
 SHOWN = 12  # rows of a list that are seen at once
 FIRST_OPTIONAL = 5  # the column from which a narrow window leaves them out
 
@@ -95,33 +93,21 @@ def _times(groups: Sequence[Group]) -> Iterator[str]:
 
 def _time_table(shown: Sequence[Group], groups: Sequence[Group]) -> str:
     heads = [f"<th{_class(n)} scope='col'>{name}</th>" for n, name in enumerate(COLUMNS)]
-    rows = [_cells(each, each.share / (groups[0].share or 1.0)) for each in shown]
-    body = [
-        "".join([f"<td{_class(n)}>{cell}</td>" for n, cell in enumerate(cells)]) for cells in rows
-    ]
-    lines = "".join([f"<tr>{each}</tr>" for each in body])
-    return f"<table><thead><tr>{''.join(heads)}</tr></thead><tbody>{lines}</tbody></table>"
+    rows = [_row(each, each.share / (groups[0].share or 1.0)) for each in shown]
+    return f"<table><thead><tr>{''.join(heads)}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _row(group: Group, part: float) -> str:
+    """Return a row; `part` is its time as a part of the longest one's."""
+    cells = [escape(each) for each in cells_of(group)]
+    place = COLUMNS.index("kernel")
+    bar = f'<span class="bar" style="--part:{part:.1%}"></span>'
+    cells[place] = bar + _link(group.launches[0].number, cells[place])
+    return f"<tr>{''.join([f'<td{_class(n)}>{cell}</td>' for n, cell in enumerate(cells)])}</tr>"
 
 
 def _class(column: int) -> str:
     return " class='optional'" if column >= FIRST_OPTIONAL else ""
-
-
-def _cells(group: Group, part: float) -> list[str]:
-    """Return a row; `part` is its time as a part of the longest one's."""
-    first = group.launches[0]
-    bar = f'<span class="bar" style="--part:{part:.1%}"></span>'
-    return [
-        f"{group.share:.1%}",
-        micros(group.time_us),
-        f"{len(group.launches)}",
-        f"{bar}{_link(first.number, escape(first.kernel.name))}",
-        first.limit,
-        f"{roof_of(group):.0%}",
-        micros(group.predicted_us),
-        work_words(first),
-        f"{first.intensity:.2g}",
-    ]
 
 
 def _link(number: int, text: str) -> str:

@@ -9,29 +9,18 @@ from typing import TYPE_CHECKING
 
 from tinytensor.ops.kernel import Decision
 from tinytensor.ops.uop import UOp
+from tinytensor.profile import MICRO, Total
 from tinytensor.schedule.describe import short_count, short_size, short_time
 
 if TYPE_CHECKING:
     from tinytensor.explain.record import ExplainedKernel, Explanation
-    from tinytensor.profile import Total
 
-MICRO = 1e6
 UNFUSED = ("store", "decline")
 ASKED = "its value was asked for."
 # What the table for the terminal holds; the page has all.
 LEAST_SHARE = 0.005
-COLUMNS = (
-    "share",
-    "time",
-    "x",
-    "kernel",
-    "predicted",
-    "limit",
-    "roof",
-    "work",
-    "flop/B",
-    "number",
-)
+COLUMNS = ("share", "time", "runs", "kernel", "limit", "roof", "predicted", "work", "flop/B")
+ROW = "{:>7}{:>9}{:>5}  {:44.44}{:11}{:>5}{:>11}{:>18}{:>8}  {}"
 MOST_REASONS = 20
 MOST_SAVED = 6
 
@@ -93,9 +82,10 @@ def table_lines(found: Explanation) -> Iterator[str]:
     facts = [f"{name} {value}" for name, value in summary_of(found).items()]
     yield f"{found.name} on {found.device}: {', '.join(facts)}"
     yield ""
-    yield _row(*COLUMNS)
+    yield ROW.format(*COLUMNS, "number")
     shown = [each for each in groups if each.share >= LEAST_SHARE]
-    yield from map(_group_row, shown)
+    for group in shown:
+        yield ROW.format(*cells_of(group), _numbers([each.number for each in group.launches]))
     if len(shown) < len(groups):
         share = sum(each.share for each in groups[len(shown) :])
         yield f"{share:>7.1%}  {len(groups) - len(shown)} more kernels"
@@ -112,33 +102,21 @@ def table_lines(found: Explanation) -> Iterator[str]:
             yield f"{name:12}{value}"
 
 
-def _row(*cells: str) -> str:
-    share, time, count, kernel, predicted, limit, roof, work, intensity, runs = cells
+def cells_of(group: Group) -> tuple[str, ...]:
+    """Return what is known of a kernel's launches, in the order of COLUMNS."""
+    first = group.launches[0]
+    work_us = sum(each.load.seconds for each in group.launches) * MICRO
+    roof = work_us / group.time_us if group.time_us else 0.0
     return (
-        f"{share:>7}{time:>9}{count:>4}  {kernel:44.44}{predicted:>10}  {limit:11}{roof:>5}"
-        f"{work:>19}{intensity:>8}  {runs}"
-    )
-
-
-def _group_row(group: Group) -> str:
-    first, count = group.launches[0], len(group.launches)
-    shown = _numbers([each.number for each in group.launches])
-    return _row(
-        *(f"{group.share:.1%}", micros(group.time_us), str(count), first.kernel.name),
-        *(micros(group.predicted_us), first.limit, f"{roof_of(group):.0%}", work_words(first)),
-        *(f"{first.intensity:.2g}", shown),
+        *(f"{group.share:.1%}", micros(group.time_us), str(len(group.launches))),
+        *(first.kernel.name, first.limit, f"{roof:.0%}", micros(group.predicted_us)),
+        *(work_words(first), f"{first.intensity:.2g}"),
     )
 
 
 def _numbers(numbers: Sequence[int]) -> str:
     """List the first few numbers."""
     return ", ".join(map(str, numbers[:4])) + ", .." * (len(numbers) > 4)
-
-
-def roof_of(group: Group) -> float:
-    """Return which part of the device's rates the launches reach."""
-    work_us = sum(each.load.seconds for each in group.launches) * MICRO
-    return work_us / group.time_us if group.time_us else 0.0
 
 
 def work_words(each: ExplainedKernel) -> str:
