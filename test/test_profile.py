@@ -2,14 +2,17 @@
 
 import itertools
 import json
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from tinytensor import Tensor, config, jit, profile, timing
+from tinytensor.captures import LAUNCHES
 from tinytensor.profile import KernelTime, Profile
-from tinytensor.report import LAUNCHES
 from tinytensor.timing import Stage
 
 # What "Trace Event Format" asks of each kind of event used here, beside pid, tid and name.
@@ -67,6 +70,31 @@ def test_compilations_and_found_plans_are_told(profiled):
     assert [each.detail for each in profiled.compiled] == ["contract_f32_23x23x23"]
     assert profiled.hit_rate("plans") == 2 / 3
     assert profiled.hit_rate("guards") is None
+
+
+def test_kernels_of_a_plan_that_was_read_from_the_disk_are_timed_by_their_names(tmp_path):
+    program = """
+import numpy as np
+from tinytensor import Tensor, profile
+x = Tensor(np.ones((5, 5), np.float32))
+with profile() as found:
+    (x + 1.5).numpy()
+print([(each.name, each.kernel is None, each.work) for each in found.kernels])
+print(found.hit_rate("plans"), "GFLOP/s" in str(found))
+found.save("trace.json")
+"""
+    environment = {**os.environ, "TT_CACHE_DIR": str(tmp_path / "cache"), "TT_VERIFY": "0"}
+    command = [sys.executable, "-c", program]
+    first, second = [
+        subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        for _ in range(2)
+    ]
+
+    work = {"flops": 25, "bytes_moved": 200}
+    assert first == [str([("pointwise_f32_5x5", False, work)]), "0.0 True"]
+    assert second == [str([("pointwise_f32_5x5", True, {})]), "1.0 True"]
 
 
 def test_an_error_leaves_a_profile_of_what_ran_before():
@@ -127,7 +155,10 @@ def test_a_guard_that_does_not_hold_is_counted():
 def made(profiled):
     """A profile with times that are round numbers."""
     kernel = profiled.kernels[0].kernel
-    runs = [KernelTime(kernel, "CPU", 10.0002, 100.0), KernelTime(kernel, "CPU", 10.0006, 300.0)]
+    runs = [
+        KernelTime(kernel.name, kernel, "CPU", 10.0002, 100.0),
+        KernelTime(kernel.name, kernel, "CPU", 10.0006, 300.0),
+    ]
     launches = [Stage("launch", 10.0001, 0.00021, 7, kernel.name)]
     launches.append(Stage("launch", 10.0005, 0.00041, 7, kernel.name))
     stages = [*launches, Stage("realize", 10.0, 0.0015, 7), Stage("compile: build", 10.0, 0.05, 8)]

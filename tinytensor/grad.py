@@ -13,12 +13,12 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
+from tinytensor.captures import Differentiated
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import GradientError
 from tinytensor.ops.attrs import Combine, DetachAttrs, DeviceAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast, walk
-from tinytensor.report import Differentiated
 from tinytensor.tensor.formulas import (
     add,
     cos,

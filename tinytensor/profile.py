@@ -16,12 +16,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tinytensor.captures import Launched, watch_launches
+from tinytensor.lazy import lazy_import
 from tinytensor.ops.kernel import Kernel
-from tinytensor.report import Launched, watch_launches, work_of
+from tinytensor.ops.uop import UOp
 from tinytensor.runtime.device import AnyDevice
 from tinytensor.timing import Stage, own_seconds, watch
+
+if TYPE_CHECKING:
+    from tinytensor.report import Work
 
 BUILD = "compile: build"  # one program each; side by side, so their times do not add up
 LAUNCH, KERNELS, REST = "launch", "kernels on the host", "the program itself"
@@ -35,12 +40,29 @@ TraceEvent = dict[str, Any]  # an object of the trace file: its fields differ fr
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """One launch of a kernel. Units: `begin` in seconds of `time.perf_counter`, `time_us` in µs."""
+    """One launch of a kernel, which itself is absent where its plan was read from the disk.
 
-    kernel: Kernel
+    Units: `begin` in seconds of `time.perf_counter`, `time_us` in µs.
+    """
+
+    name: str
+    kernel: Kernel | None
     device: str
     begin: float
     time_us: float
+
+    @property
+    def sink(self) -> UOp | None:
+        """What it computes, if that is known."""
+        return self.kernel.sink if self.kernel is not None else None
+
+    @property
+    def work(self) -> dict[str, int]:
+        """Its operations and bytes, if they are known: `flops` and `bytes_moved`."""
+        if self.kernel is None:
+            return {}
+        found: Work = lazy_import("tinytensor.report", None, "profile").work_of(self.kernel)
+        return asdict(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +108,7 @@ class Profile:
 
     def by_kernel(self) -> list[Total]:
         """Return the times by kernel, the longest first."""
-        names = [each.kernel.name for each in self.kernels]
+        names = [each.name for each in self.kernels]
         return _totals(names, [each.time_us for each in self.kernels])
 
     def by_stage(self) -> list[Total]:
@@ -146,7 +168,7 @@ def _kernel_time(launched: Launched, moment: _Moment) -> KernelTime:
     device = launched.device
     ago = device.elapsed_us(launched.start, moment.event) / MICRO
     time_us = device.elapsed_us(launched.start, launched.end)
-    return KernelTime(launched.kernel, device.name, moment.seconds - ago, time_us)
+    return KernelTime(launched.name, launched.kernel, device.name, moment.seconds - ago, time_us)
 
 
 def _totals(names: Sequence[str], times: Sequence[float]) -> list[Total]:
@@ -164,12 +186,12 @@ def _lines(found: Profile) -> list[str]:
         f"{total_us / 1e3:.3f} ms; {len(found.kernels)} launches, "
         f"{found.device_us / 1e3:.3f} ms on their devices"
     ]
-    works = {each.kernel.name: work_of(each.kernel) for each in found.kernels}
+    works = {each.name: each.work for each in found.kernels}
     lines.append(f"{'kernel':44}{'count':>6}{'us':>12}{'share':>9}{'GFLOP/s':>10}{'GB/s':>9}")
     for each in found.by_kernel():
-        work, mean_us = works[each.name], max(each.time_us / each.count, 0.001)
-        rates = f"{work.flops / mean_us / 1e3:10.2f}{work.bytes_moved / mean_us / 1e3:9.2f}"
-        lines.append(_row(each, found.device_us) + rates)
+        mean_us = max(each.time_us / each.count, 0.001)
+        rates = [works[each.name].get(what, 0) / mean_us / 1e3 for what in ("flops", "bytes_moved")]
+        lines.append(f"{_row(each, found.device_us)}{rates[0]:10.2f}{rates[1]:9.2f}")
     lines.append(f"{'host stage':44}{'count':>6}{'us':>12}{'share':>9}")
     stages = found.by_stage()
     lines += [_row(each, total_us) for each in stages]
@@ -204,8 +226,8 @@ def trace_of(found: Profile) -> dict[str, Any]:  # Any: a JSON object
         for each in sorted(found.stages, key=lambda each: each.begin)
     ]
     kernels = [
-        _ran(each.kernel.name, DEVICE, rows[DEVICE].index(each.device), each.begin - found.begin)
-        | {"dur": each.time_us, "args": asdict(work_of(each.kernel))}
+        _ran(each.name, DEVICE, rows[DEVICE].index(each.device), each.begin - found.begin)
+        | {"dur": each.time_us, "args": each.work}
         for each in found.kernels
     ]
     launches = [event for event in stages if event["name"] == LAUNCH]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tinytensor.errors import InternalError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.program import LaunchShape, Program, TensorMap
@@ -19,6 +21,10 @@ from tinytensor.timing import stage, timed
 
 if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
+
+
+Fields = dict[str, Any]  # Any: a JSON object
+UNUSABLE = (ValueError, TypeError, LookupError, InternalError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,41 +54,58 @@ def make_program(kernel: Kernel, target: Target, is_shown: bool) -> Made:
 def _read(record: str) -> Program | None:
     """Return the program that a record holds; None if it holds something else."""
     try:
-        fields = json.loads(record)
-        fields["libraries"] = tuple(fields["libraries"])
-        fields["launches"] = tuple([_read_launch(each) for each in fields["launches"]])
-        return Program(**fields)
-    except (ValueError, TypeError, KeyError):
+        return read_program(json.loads(record))
+    except UNUSABLE:
         return None
 
 
-def _read_launch(fields: dict[str, Any]) -> LaunchShape:  # Any: a JSON object
-    """Return a launch."""
-    x, y, z = fields["grid"]
-    maps = tuple([_read_map(each) for each in fields["tensor_maps"]])
-    return LaunchShape(**{**fields, "grid": (x, y, z), "tensor_maps": maps})
+def read_program(record: Fields) -> Program:
+    """Return the program of a JSON object.
+
+    Raises: one of UNUSABLE if it is another object.
+    """
+    launches = tuple([_read_launch(each) for each in record["launches"]])
+    libraries = tuple(record["libraries"])
+    return Program(**{**record, "launches": launches, "libraries": libraries})
 
 
-def _read_map(fields: dict[str, Any]) -> TensorMap:  # Any: a JSON object
+def _read_launch(record: Fields) -> LaunchShape:
+    x, y, z = record["grid"]
+    maps = tuple([_read_map(each) for each in record["tensor_maps"]])
+    return LaunchShape(**{**record, "grid": (x, y, z), "tensor_maps": maps})
+
+
+def _read_map(record: Fields) -> TensorMap:
     """Return a tensor map: its lists were tuples."""
-    lists = {name: tuple(each) for name, each in fields.items() if isinstance(each, list)}
-    return TensorMap(**{**fields, **lists})
+    lists = {name: tuple(each) for name, each in record.items() if isinstance(each, list)}
+    return TensorMap(**{**record, **lists})
 
 
 def _key_of(kernel: Kernel, target: Target) -> str:
     """Return the key of all that lowering depends on: the graph, the target, this package."""
     ranges = [each.attrs.number for each in kernel.ranges]
+    parts = (show(kernel.sink), kernel.name, ranges, kernel.params, kernel.index_dtype)
+    return key_of(parts, target)
+
+
+def key_of(parts: Iterable[object], target: Target) -> str:
+    """Return the key of what depends on some parts, the target and this package."""
     facts = {**asdict(target), "features": sorted(target.features)}
-    parts = (show(kernel.sink), kernel.name, ranges, kernel.params, kernel.index_dtype, facts)
-    text = "\0".join([*map(repr, parts), _package_stamp()])
+    text = "\0".join([*map(repr, parts), repr(facts), _package_stamp()])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @cache
 def _package_stamp() -> str:
     """Describe the package's files by name, size and time of change."""
-    root = os.path.dirname(__file__)
-    files = [os.path.join(at, name) for at, _, names in os.walk(root) for name in names]
-    sources = sorted(path for path in files if path.endswith(".py"))
-    facts = [(path, os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in sources]
-    return hashlib.sha256(repr(facts).encode()).hexdigest()
+    facts: list[tuple[str, int, int]] = []
+    waiting = [os.path.dirname(__file__)]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    status = entry.stat()
+                    facts.append((entry.path, status.st_size, status.st_mtime_ns))
+                elif "." not in entry.name and entry.is_dir():
+                    waiting.append(entry.path)
+    return hashlib.sha256(repr(sorted(facts)).encode()).hexdigest()

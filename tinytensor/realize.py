@@ -5,36 +5,31 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tinytensor import report
+from tinytensor.captures import CAPTURES, note_forward, wants_schedule
 from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import CompileError, IndexOutOfRange, Site
+from tinytensor.lazy import lazy_import
 from tinytensor.ops.attrs import CheckAttrs
-from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.program import Program
-from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
-from tinytensor.program_cache import Made, make_program
-from tinytensor.replay import Address, Compiled, Launch, Plan, Replay, Result
+from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
+from tinytensor.replay import Replay
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
+from tinytensor.runtime.interrupts import uninterrupted
 from tinytensor.runtime.lock import ForkSafeLock
-from tinytensor.schedule.describe import describe
-from tinytensor.schedule.memory import assign_memory
-from tinytensor.schedule.order import nbytes_of, written_by
 from tinytensor.schedule.probes import complaint, probe_of
-from tinytensor.schedule.schedule import Options, schedule
-from tinytensor.target import Target
-from tinytensor.timing import count, note, timed
+from tinytensor.schedule_cache import keep_plan, key_of_structure, read_plan
+from tinytensor.timing import WATCHES, count, now, tell, timed
 
-MOST_COMPILED = 4096
 MOST_SCHEDULES = 1024
 MOST_UNREAD = 256
 
@@ -45,7 +40,7 @@ class Root:
 
     With `is_dropped`, whoever asks holds the node once and will hold the result in its place. He
     may name a leaf that he held before: when nobody else can read it, the result may be computed
-    in its memory.
+    in its memory. `keep` is given the leaf of the value, and nothing comes between.
     """
 
     uop: UOp
@@ -53,6 +48,7 @@ class Root:
     site: Site | None = None
     is_dropped: bool = False
     replaces: UOp | None = None
+    keep: Callable[[UOp], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +74,7 @@ class Graph:
 
 Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
 
-# The leaf that holds an expression's value while somebody keeps it.
-_COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
-_COMPILED: OrderedDict[tuple[UOp, str, bool], Compiled] = OrderedDict()
-_SCHEDULES: OrderedDict[tuple[Structure, str, Options], Replay] = OrderedDict()
+_SCHEDULES: OrderedDict[tuple[Structure, str, tuple[int, bool, bool]], Replay] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
 _LOCK = ForkSafeLock()
@@ -145,33 +138,51 @@ def storage_of(leaf: UOp) -> Buffer:
     return memory
 
 
-@timed("realize")
 def realize(roots: Sequence[Root]) -> list[UOp]:
     """Compute all values as one schedule per device; return BUFFER leaves of the same shapes.
 
     An error leaves every value as it was: all memory is there before the first kernel runs.
     """
     with _LOCK:
+        begin = now() if WATCHES else None
         unread = _unread_leaves(roots)
         graph = _resolve_copies([contents_of(root.uop) for root in roots])
-        if report.wants_schedule():
-            report.note_forward(graph.known)
-        leaves: dict[tuple[str, UOp], UOp] = {}
+        if CAPTURES:
+            note_forward(graph.known)
+        ready: list[Ready] = []
         for device in dict.fromkeys(root.device for root in roots):
             wanted = {
-                node: root if root.replaces in unread else replace(root, replaces=None)
+                node: _keeping(root, unread)
                 for node, root in zip(graph.roots, roots, strict=True)
                 if root.device == device
             }
-            made = _compute(wanted, graph.order, Device[device])
-            leaves.update({(device, node): leaf for node, leaf in made.items()})
-        found = [leaves[root.device, node] for node, root in zip(graph.roots, roots, strict=True)]
-        shaped = [_with_shape(leaf, root.uop) for leaf, root in zip(found, roots, strict=True)]
-        for root, leaf in zip(roots, shaped, strict=True):
-            # A constant is cheaper than its memory, and the fill of a PAD must stay one.
-            if root.uop.op is not Op.CONST and contents_of(root.uop) is not leaf:
-                _COMPUTED[root.uop] = weakref.ref(leaf)
-        return shaped
+            ready.append(_make_ready(wanted, graph.order, Device[device]))
+        # A value that is computed over another one must reach its holder.
+        with uninterrupted(bool(unread)):
+            made = {each.device.name: _run(each) for each in ready}
+            nodes = zip(roots, graph.roots, strict=True)
+            held = [_hold(root, made[root.device][node]) for root, node in nodes]
+        if begin is not None:
+            tell("realize", begin)
+        return held
+
+
+def _hold(root: Root, found: UOp) -> UOp:
+    """Give a root's holder the leaf of its value, in the root's own shape."""
+    leaf = _with_shape(found, root.uop)
+    # A constant is cheaper than its memory, and the fill of a PAD must stay one.
+    if root.uop.op is not Op.CONST and contents_of(root.uop) is not leaf:
+        root.uop.computed = weakref.ref(leaf)
+    if root.keep is not None:
+        root.keep(leaf)
+    return leaf
+
+
+def _keeping(root: Root, unread: Container[UOp]) -> Root:
+    """Return a root that replaces a leaf only if nobody can read it."""
+    if root.replaces is None or root.replaces in unread:
+        return root
+    return replace(root, replaces=None)
 
 
 def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> list[UOp]:
@@ -182,12 +193,13 @@ def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> l
     graph = _resolve_copies([contents_of(each) for each in (*earlier, *later)])
     inside = set(walk(graph.roots[: len(earlier)]))
     roots = [each for each in dict.fromkeys(graph.roots) if each.op is not Op.BUFFER]
-    options = Options(config.fuse, config.verify, config.stress)
-    kept: dict[UOp, None] = {}
-    for call in schedule(roots, _target_of(Device[device]), options):
-        if not inside.issuperset(written_by(call)):
-            kept.update(dict.fromkeys([each for each in call.nodes if each in inside]))
-    return list(kept)
+    kept: list[UOp] = _planning().kept_between(inside, roots, Device[device])
+    return kept
+
+
+def _planning() -> ModuleType:
+    """Return what makes plans; who reads all of them from the disk never loads it."""
+    return lazy_import("tinytensor.planning", None, "realize")
 
 
 def contents_of(node: UOp) -> UOp:
@@ -214,7 +226,7 @@ def alias_of(leaf: UOp, shape: tuple[int, ...]) -> UOp:
 def _resolve_copies(roots: Sequence[UOp]) -> Graph:
     """Replace what is already computed, and each COPY, by the leaf that holds its value."""
     nodes = walk(roots)
-    known = _computed_among(nodes) if _COMPUTED else {}
+    known = _computed_among(nodes)
     if known:
         nodes = walk(roots, stop=set(known))
     copies = [each for each in nodes if each.op is Op.COPY and each not in known]
@@ -224,7 +236,7 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
         source = contents_of(substitute_all(node.operands, known)[0])
         device = _device_of(source) or node.attrs.device
         root = Root(source, device)
-        leaf = _compute({source: root}, walk((source,)), Device[device])[source]
+        leaf = _run(_make_ready({source: root}, walk((source,)), Device[device]))[source]
         moved = leaf if device == node.attrs.device else _move(leaf, node.attrs.device)
         known[node] = _with_shape(moved, node)
     replaced = tuple([contents_of(node) for node in substitute_all(tuple(roots), known)])
@@ -233,8 +245,7 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
 
 def _computed_among(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
     """Return the leaves of those nodes whose value somebody still keeps."""
-    found = [(node, _COMPUTED.get(node)) for node in nodes]
-    leaves = [(node, made()) for node, made in found if made is not None]
+    leaves = [(node, node.computed()) for node in nodes if node.computed is not None]
     return {node: leaf for node, leaf in leaves if leaf is not None}
 
 
@@ -282,13 +293,23 @@ def _replaceable(
     }
 
 
-def _compute(wanted: dict[UOp, Root], nodes: Sequence[UOp], device: AnyDevice) -> dict[UOp, UOp]:
-    """Run the kernels that give some nodes on a device; return each node's leaf.
+@dataclass(frozen=True, slots=True, eq=False)
+class Ready:
+    """Values to compute on a device, whose kernels are compiled."""
+
+    wanted: dict[UOp, Root]
+    order: Sequence[UOp]
+    probes: Sequence[Probe]
+    replay: Replay
+    device: AnyDevice
+
+
+def _make_ready(wanted: dict[UOp, Root], nodes: Sequence[UOp], device: AnyDevice) -> Ready:
+    """Find the kernels that give some nodes on a device.
 
     `nodes` is the walk of a graph that holds them, and perhaps what other devices compute.
     """
     roots = [node for node in wanted if node.op is not Op.BUFFER]
-    leaves = {node: node for node in wanted if node.op is Op.BUFFER}
     order = nodes if len(roots) == len(wanted) else walk(roots)
     sites = [root.site for root in wanted.values()]
     probes = probes_below(roots, order, sites)
@@ -300,16 +321,23 @@ def _compute(wanted: dict[UOp, Root], nodes: Sequence[UOp], device: AnyDevice) -
         replay = _replay_for(order, roots, replaceable, device)
     except CompileError as error:
         raise CompileError(_with_line(str(error), sites)) from error
+    return Ready(wanted, order, probes, replay, device)
+
+
+def _run(ready: Ready) -> dict[UOp, UOp]:
+    """Launch the kernels; return each node's leaf."""
+    wanted, order, replay = ready.wanted, ready.order, ready.replay
+    leaves = {node: node for node in wanted if node.op is Op.BUFFER}
     memories = replay.run([storage_of(order[number]) for number in replay.leaves])
     for result, memory in zip(replay.results, memories, strict=True):
         if result.replaced is not None:
             order[result.replaced].memory = None
         node = order[result.number]
-        leaf = leaves[node] = buffer(node.dtype, node.shape, device.name)
+        leaf = leaves[node] = buffer(node.dtype, node.shape, ready.device.name)
         leaf.memory = memory
         memory.site = wanted[node].site if node in wanted else None
-    if probes:
-        expect([replace(each, node=leaves[each.node]) for each in probes])
+    if ready.probes:
+        expect([replace(each, node=leaves[each.node]) for each in ready.probes])
     return leaves
 
 
@@ -349,17 +377,33 @@ def _replay_for(
     order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: AnyDevice
 ) -> Replay:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
-    options = Options(config.fuse, config.verify, config.stress)
-    key = (_structure_of(order, roots, replaceable), device.name, options)
+    options = (config.fuse, config.verify, config.stress)
+    structure = _structure_of(order, roots, replaceable)
+    key = (structure, device.name, options)
     known = _SCHEDULES.get(key)
-    count("plans found" if known is not None else "plans made")
-    if known is None or report.wants_schedule():
-        plan = _schedule(order, roots, replaceable, device, options)
+    if known is None or not _shows_enough(known):
+        is_told = wants_schedule() or config.debug or config.verify or config.stress
+        name = None if is_told else key_of_structure(structure, options, device)
+        plan = None if name is None else read_plan(name, device)
+        count("plans made" if plan is None else "plans found")
+        if plan is None:
+            plan = _planning().make_plan(order, roots, replaceable, device)
+            if name is not None:
+                keep_plan(name, plan)
         known = _SCHEDULES[key] = Replay(plan, device)
         if len(_SCHEDULES) > MOST_SCHEDULES:
             _SCHEDULES.popitem(last=False)
-    _SCHEDULES.move_to_end(key)
+        return known
+    if WATCHES:
+        count("plans found")
+    if len(_SCHEDULES) > MOST_SCHEDULES // 2:  # else none of them goes soon
+        _SCHEDULES.move_to_end(key)
     return known
+
+
+def _shows_enough(replay: Replay) -> bool:
+    """Whether a plan made before has all that DEBUG tells of it."""
+    return not wants_schedule() and (not config.debug or replay.has_kernels)
 
 
 def _structure_of(
@@ -369,111 +413,20 @@ def _structure_of(
 
     Nor does it matter to a schedule where gradients end.
     """
-    numbers = {node: number for number, node in enumerate(order)}
-    described = [
-        (node.dtype, node.attrs.shape)
-        if node.op is Op.BUFFER
-        else (
-            *(node.op, node.dtype, None if node.op is Op.DETACH else node.attrs),
-            *[numbers[each] for each in node.operands],
-        )
-        for node in order
-    ]
+    numbers = dict(zip(order, range(len(order)), strict=True))
+    number_of = numbers.__getitem__
+    described: list[object] = []
+    for node in order:
+        op = node.op
+        if op is Op.BUFFER:
+            described += (node.dtype, node.shape)
+        else:
+            content = None if op is Op.DETACH else node.content
+            described += (op, node.dtype, content, *map(number_of, node.operands))
     pairs = [(numbers[root], numbers.get(leaf)) for root, leaf in replaceable.items()]
-    return (*described, *[numbers[root] for root in roots], *pairs)
-
-
-def _schedule(
-    order: Sequence[UOp],
-    roots: Sequence[UOp],
-    replaceable: dict[UOp, UOp],
-    device: AnyDevice,
-    options: Options,
-) -> Plan:
-    calls = schedule(roots, _target_of(device), options) if roots else []
-    assigned = assign_memory(calls, roots, replaceable)
-    kernels = [step.kernel for step in assigned.steps]
-    ready_before = [_key_of(kernel, device) in _COMPILED for kernel in kernels]
-    compiled = _compile(kernels, device)
-    if kernels and report.wants_schedule():
-        lowered = [each.lowered for each in compiled]
-        plans = [each.decisions if each else () for each in lowered]
-        targets = [_target_of(device)] * len(calls)
-        found = (kernels, report.reads_of(calls), plans, ready_before, targets, calls, lowered)
-        planned = [report.Planned(*each) for each in zip(*found, strict=True)]
-        report.show_schedule(roots, planned)
-        note(report.Scheduled(tuple(roots), assigned.arena_bytes))
-        for each in compiled:
-            _show_code(each, device)
-    numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}
-    addresses = [
-        tuple(
-            [Address(numbers.get(each.holder), each.offset, each.nbytes) for each in step.locations]
-        )
-        for step in assigned.steps
-    ]
-    results = [
-        Result(numbers[root], nbytes_of(root), describe(root), numbers.get(leaf))
-        for root, leaf in [(root, assigned.replaced.get(root)) for root in roots]
-    ]
-    launches = [Launch(*each) for each in zip(compiled, addresses, strict=True)]
-    return Plan(tuple(launches), assigned.arena_bytes, tuple(results))
-
-
-def _show_code(compiled: Compiled, device: AnyDevice) -> None:
-    if compiled.lowered is None or config.debug < 3:
-        return
-    code = device.disassemble(compiled.work) if config.debug >= 6 else ""
-    report.print_code(compiled.lowered, code)
+    return (*described, None, *[numbers[root] for root in roots], *pairs)
 
 
 def _with_line(sentence: str, sites: Sequence[Site | None]) -> str:
     lines = [site.describe() for site in sites if site is not None]
     return f"{sentence}\nwhile computing the value made at {lines[0]}" if lines else sentence
-
-
-def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
-    """Make kernels ready; those with the same canonical sink are lowered once, ever."""
-    keys = [_key_of(kernel, device) for kernel in kernels]
-    ready = {key: _COMPILED[key] for key in keys if key in _COMPILED and _tells(_COMPILED[key])}
-    missing = {key: each for key, each in zip(keys, kernels, strict=True) if key not in ready}
-    for key, made in zip(missing, _lower_all(list(missing.values()), device), strict=True):
-        ready[key] = _COMPILED[key] = made
-        if len(_COMPILED) > MOST_COMPILED:
-            _COMPILED.popitem(last=False)
-    return [ready[key] for key in keys]
-
-
-def _key_of(kernel: Kernel, device: AnyDevice) -> tuple[UOp, str, bool]:
-    return (kernel.sink, device.name, config.stress)
-
-
-def _target_of(device: AnyDevice) -> Target:
-    """Return what the compiler plans for: under TT_STRESS a machine that is small everywhere."""
-    return device.target.stressed() if config.stress else device.target
-
-
-def _tells(compiled: Compiled) -> bool:
-    """Whether a kernel made before has kept all that somebody wants to see of it."""
-    runs_itself = compiled.work is compiled.kernel
-    return runs_itself or compiled.lowered is not None or not report.wants_schedule()
-
-
-@timed("compile")
-def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
-    target = _target_of(device)
-    if target.kind == "python" or not kernels:
-        return [Compiled(kernel, None, kernel) for kernel in kernels]
-    is_shown = report.wants_schedule()
-    made: list[Made] = []
-
-    def lower_next() -> Iterator[Program]:
-        for kernel in kernels:
-            made.append(make_program(kernel, target, is_shown))
-            yield made[-1].program
-
-    works = device.compile(lower_next())
-    return [
-        Compiled(kernel, each.lowered, work)
-        for kernel, each, work in zip(kernels, made, works, strict=True)
-    ]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tinytensor import report
+from tinytensor.captures import LAUNCHES, Launched
 from tinytensor.config import config
 from tinytensor.errors import DeviceError
+from tinytensor.lazy import lazy_import
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, living_nodes, walk
+from tinytensor.ops.program import Program
+from tinytensor.ops.uop import living_nodes, walk
 from tinytensor.runtime.buffer import Buffer, BufferPart
 from tinytensor.runtime.device import AnyDevice, Launcher
-from tinytensor.timing import timed
+from tinytensor.timing import stage, timed
 
 if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
@@ -26,10 +29,16 @@ Table = list[int]
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel made ready for a device; `lowered` is None where it was not lowered just now."""
+    """A kernel made ready for a device, under its name.
 
-    kernel: Kernel
+    `lowered` is None where it was not lowered just now, `kernel` where the plan was read from the
+    disk, and `program` where a device needs none.
+    """
+
+    name: str
+    kernel: Kernel | None
     lowered: Lowered | None
+    program: Program | None
     work: Any  # each device runs its own kind of work
 
 
@@ -96,7 +105,7 @@ class Replay:
     def __init__(self, plan: Plan, device: AnyDevice) -> None:
         self.device = device
         self.results = plan.results
-        self._launches = plan.launches
+        self.launches = plan.launches
         self._works = [each.compiled.work for each in plan.launches]
         self.take_arena = device.taker(plan.arena_bytes) if plan.arena_bytes else None
         self.takers = [device.taker(each.nbytes) for each in plan.results]
@@ -124,28 +133,28 @@ class Replay:
         Raises: DeviceError when there is too little memory; then nothing has changed.
         """
         results: list[Buffer] = []
-        arena = self._allocate(leaves, results)
+        take = timed("allocate")(self._allocate) if LAUNCHES else self._allocate
+        arena = take(leaves, results)
         table = [each.address for each in leaves]
         table += [each.address for each in results]
         table.append(arena.address if arena is not None else 0)
         for base, offset in self._parts:
             table.append(table[base] + offset)
-        if config.debug or config.stress or report.LAUNCHES:
+        if config.debug or config.stress or LAUNCHES:
             self._show(table)
         else:
-            for call in self.calls:
-                start, workspace = call.launcher.start, call.launcher.workspace
-                if workspace is None:
-                    start(*call.pick(table))
-                else:
-                    start(*call.pick(table), workspace())
+            _launch_all(self.calls, table)
         return results
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether the kernels are there, for who wants to see them."""
+        return all(each.compiled.kernel is not None for each in self.launches)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the kernels, in order."""
-        return tuple([each.compiled.kernel.name for each in self._launches])
+        return tuple([each.compiled.name for each in self.launches])
 
-    @timed("allocate")
     def _allocate(self, leaves: Sequence[Buffer], results: list[Buffer]) -> Buffer | None:
         """Allocate the results and the arena; a replaced leaf gives its memory."""
         device = self.device
@@ -185,12 +194,21 @@ class Replay:
 
     def _show(self, table: Table) -> None:
         """Launch all kernels with all that DEBUG, TT_STRESS and watchers ask for."""
-        for launch in self._launches:
+        for launch in self.launches:
             buffers = [
                 BufferPart(self.device, each.nbytes, table[self._slot_of(each)], 0)
                 for each in launch.addresses
             ]
             _launch(launch.compiled, buffers, self.device)
+
+
+def _launch_all(calls: Sequence[Call], table: Table) -> None:
+    for call in calls:
+        start, workspace = call.launcher.start, call.launcher.workspace
+        if workspace is None:
+            start(*call.pick(table))
+        else:
+            start(*call.pick(table), workspace())
 
 
 def _only(slot: int, table: Table) -> tuple[int, ...]:
@@ -199,22 +217,34 @@ def _only(slot: int, table: Table) -> tuple[int, ...]:
 
 def largest_on(device: AnyDevice) -> str:
     """List the tensors that hold the most memory of a device."""
-    return report.largest({leaf: leaf.memory.site for leaf in _leaves_on(device)})
+    leaves = [each for each in living_nodes() if each.op is Op.BUFFER]
+    held = [(each, getattr(each, "memory", None)) for each in leaves]  # the base of a view has none
+    found = {leaf: memory.site for leaf, memory in held if memory and memory.device is device}
+    return str(_report().largest(found))
 
 
-def _leaves_on(device: AnyDevice) -> Iterator[UOp]:
-    for node in living_nodes():
-        if node.op is Op.BUFFER and node.memory is not None and node.attrs.device == device.name:
-            yield node
+def _report() -> ModuleType:
+    """Return what tells users of kernels, which few processes need."""
+    return lazy_import("tinytensor.report", None, "replay")
 
 
 def _launch(compiled: Compiled, buffers: Sequence[Buffer], device: AnyDevice) -> None:
+    kernel = compiled.kernel
     if config.stress:
-        _poison(compiled.kernel, buffers, device)
-    if config.debug or report.LAUNCHES:
-        report.run_launch(compiled.kernel, device, lambda: device.run(compiled.work, buffers))
-    else:
+        assert kernel is not None, "replay: who poisons what a kernel writes has made it"
+        _poison(kernel, buffers, device)
+    if not (config.debug or LAUNCHES):
         device.run(compiled.work, buffers)
+        return
+    with stage("launch", compiled.name):
+        start = device.event_record()
+        device.run(compiled.work, buffers)
+        end = device.event_record()
+    for found in LAUNCHES:
+        found.append(Launched(compiled.name, kernel, device, start, end))
+    if config.debug:
+        assert kernel is not None, "replay: who shows kernels has made them"
+        _report().print_launch(kernel, device.name, device.elapsed_us(start, end))
 
 
 def _poison(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import operator
 import sys
-import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from tinytensor.captures import CAPTURES
 from tinytensor.config import config
 from tinytensor.dtype import dtypes
 from tinytensor.errors import Site
@@ -20,8 +20,7 @@ from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.text import show
-from tinytensor.ops.uop import UOp, substitute_all, walk
-from tinytensor.runtime.device import AnyDevice, Event
+from tinytensor.ops.uop import UOp, walk
 from tinytensor.schedule.cost import (
     Load,
     evaluation_seconds,
@@ -32,7 +31,6 @@ from tinytensor.schedule.describe import short_count, short_size, short_time, sh
 from tinytensor.schedule.kernels import KernelCall
 from tinytensor.schedule.order import written_by
 from tinytensor.target import Target
-from tinytensor.timing import WATCHES, stage
 
 if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
@@ -66,16 +64,6 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
-    """A launch that was watched: its kernel, and the events on its device around it."""
-
-    kernel: Kernel
-    device: AnyDevice
-    start: Event
-    end: Event
-
-
-@dataclass(frozen=True, slots=True)
 class Scheduled:
     """A schedule that was watched: what was asked for, and the bytes of its arena."""
 
@@ -83,71 +71,16 @@ class Scheduled:
     arena_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Differentiated:
-    """The nodes of a forward that was differentiated; watching must not keep them alive."""
-
-    nodes: weakref.WeakSet[UOp]
-
-
-@dataclass(frozen=True, slots=True)
-class Forward:
-    """The same nodes, as a schedule has them."""
-
-    nodes: frozenset[UOp]
-
-
-_CAPTURES: list[list[Planned]] = []
-LAUNCHES: list[list[Launched]] = []
-
-
 @contextmanager
 def capture() -> Iterator[list[Planned]]:
     """Collect the kernels of every schedule made inside the block, by any thread."""
     found: list[Planned] = []
-    _CAPTURES.append(found)
+    CAPTURES.append(found)
     config.note_change()
     try:
         yield found
     finally:
-        _CAPTURES[:] = [each for each in _CAPTURES if each is not found]
-
-
-@contextmanager
-def watch_launches() -> Iterator[list[Launched]]:
-    """Collect the launches that any thread makes inside the block."""
-    found: list[Launched] = []
-    LAUNCHES.append(found)
-    config.note_change()  # so that no jitted function makes calls that tell nobody
-    try:
-        yield found
-    finally:
-        LAUNCHES[:] = [each for each in LAUNCHES if each is not found]
-
-
-def note_forward(known: dict[UOp, UOp]) -> None:
-    """Tell watchers what has been differentiated, with leaves in place of what is known."""
-    for each in WATCHES:
-        found = [record for record in each.notes if isinstance(record, Differentiated)]
-        nodes = [node for record in found for node in record.nodes]
-        each.notes.append(Forward(frozenset(substitute_all(tuple(nodes), known))))
-
-
-def run_launch(kernel: Kernel, device: AnyDevice, run: Callable[[], None]) -> None:
-    """Run a launch between two events; tell the watchers, and print it (DEBUG=1)."""
-    with stage("launch", kernel.name):
-        start = device.event_record()
-        run()
-        end = device.event_record()
-    for found in LAUNCHES:
-        found.append(Launched(kernel, device, start, end))
-    if config.debug:
-        print_launch(kernel, device.name, device.elapsed_us(start, end))
-
-
-def wants_schedule() -> bool:
-    """Tell whether somebody wants to see schedules: DEBUG=2 or a capture."""
-    return config.debug >= 2 or bool(_CAPTURES)
+        CAPTURES[:] = [each for each in CAPTURES if each is not found]
 
 
 def work_of(kernel: Kernel) -> Work:
@@ -306,7 +239,7 @@ def _joined(subjects: Sequence[str]) -> str:
 
 def show_schedule(roots: Sequence[UOp], planned: Sequence[Planned]) -> None:
     """Give a schedule to the captures; print it (DEBUG=2) and its two graph forms (DEBUG=3)."""
-    for found in _CAPTURES:
+    for found in CAPTURES:
         found.extend(planned)
     if config.debug < 2:
         return

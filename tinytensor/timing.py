@@ -56,17 +56,36 @@ def watch() -> Iterator[Watch]:
         WATCHES.remove(found)
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a stage begins. Units: seconds of `time.perf_counter`, and those the thread ran."""
+
+    wall: float
+    cpu: float
+
+
+def now() -> Moment:
+    """Return this moment."""
+    return Moment(time.perf_counter(), time.thread_time())
+
+
+def tell(name: str, begin: Moment, detail: str = "") -> None:
+    """Tell every watcher of a stage that ends now; for where a call more would be felt."""
+    end = now()
+    seconds, cpu_seconds = end.wall - begin.wall, end.cpu - begin.cpu
+    taken = Stage(name, begin.wall, seconds, threading.get_ident(), detail, cpu_seconds)
+    for each in WATCHES:
+        each.stages.append(taken)
+
+
 @contextmanager
 def stage(name: str, detail: str = "") -> Iterator[None]:
     """Tell every watcher how long the block takes."""
-    begin, cpu = time.perf_counter(), time.thread_time()
+    begin = now()
     try:
         yield
     finally:
-        seconds, cpu = time.perf_counter() - begin, time.thread_time() - cpu
-        taken = Stage(name, begin, seconds, threading.get_ident(), detail, cpu)
-        for each in WATCHES:
-            each.stages.append(taken)
+        tell(name, begin, detail)
 
 
 def timed(name: str) -> Callable[[Callable[Given, Made]], Callable[Given, Made]]:

@@ -392,3 +392,15 @@ def test_an_error_inside_leaves_no_trace():
         fail(Tensor([1.0]))
 
     assert Tensor([1.0]).item() == 1.0
+
+
+def test_a_copy_taken_before_a_write_keeps_what_it_saw():
+    def copy_then_write(x):
+        copied = x.clone()
+        x.add_(1)
+        return copied
+
+    jitted, x = jit(copy_then_write), Tensor([1.0])
+
+    assert [jitted(x).item() for _ in range(3)] == [1.0, 2.0, 3.0]
+    assert x.item() == 4.0

@@ -10,7 +10,10 @@ LEVELS = (
     ("errors", "config", "lazy", "dtype", "target", "progress", "timing"),
     ("ops",),
     ("schedule", "codegen", "runtime"),
-    ("realize", "replay", "report", "program_cache", "tracing", "variable"),
+    (
+        *("captures", "realize", "planning", "replay", "report", "program_cache", "schedule_cache"),
+        *("tracing", "variable"),
+    ),
     ("tensor", "grad"),
     ("functions", "jit", "nn", "linalg", "special", "array_api", "distributed", "interop", "optim"),
     ("explain", "profile", "tune", "selfcheck"),

@@ -29,7 +29,10 @@ CUDA = re.compile(
     r"|ops/(tile|fragments|infer_blocks|attrs_blocks))"
 )
 APART = {"checks": "checking machinery", "cuda": "CUDA target"}
-COMPILER = {"ops", "schedule", "codegen", "runtime", "realize", "replay", "program_cache", "tune"}
+COMPILER = {
+    *("ops", "schedule", "codegen", "runtime", "realize", "planning", "replay"),
+    *("program_cache", "schedule_cache", "captures", "tune"),
+}
 BASE = {"errors", "config", "lazy", "dtype", "target"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)

@@ -8,18 +8,19 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from tinytensor.captures import Forward
 from tinytensor.explain.contract import contract_of
 from tinytensor.explain.record import ExplainedKernel, Explanation, Memory, Sources
 from tinytensor.jit.function import Jitted
 from tinytensor.jit.structure import tensors_in
 from tinytensor.ops.op import Op
 from tinytensor.ops.text import show
-from tinytensor.ops.uop import UOp, buffer, substitute_all
+from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all
 from tinytensor.profile import MICRO, Profile, profile
-from tinytensor.report import Forward, Planned, Scheduled, capture, load_of, merged, work_of
+from tinytensor.report import Planned, Scheduled, capture, load_of, merged, work_of
 from tinytensor.runtime.device import Device
 from tinytensor.schedule.describe import describe
-from tinytensor.schedule.order import nbytes_of, written_by
+from tinytensor.schedule.order import written_by
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import Target
 from tinytensor.timing import watch
@@ -45,7 +46,7 @@ def explain_call(
     call = functools.partial(function, *args, **kwargs)
     with profile() as cold, watch() as watched, capture() as planned:
         _compute(call())
-    launched = [each.kernel.sink for each in _measure(call).kernels]
+    launched = [each.sink for each in _measure(call).kernels]
     if launched != [each.kernel.sink for each in planned]:
         with watch() as watched, capture() as planned:  # the first call also made what it needs
             _compute(call())
@@ -130,11 +131,11 @@ def _kernels_of(touched: Sequence[Touched], runs: Sequence[Profile]) -> Iterator
         )
 
 
-def _times_of(run: Profile) -> dict[UOp, list[float]]:
+def _times_of(run: Profile) -> dict[UOp | None, list[float]]:
     """Return the times of each kernel's launches in a run, in order."""
-    found: dict[UOp, list[float]] = defaultdict(list)
+    found: dict[UOp | None, list[float]] = defaultdict(list)
     for each in run.kernels:
-        found[each.kernel.sink].append(each.time_us)
+        found[each.sink].append(each.time_us)
     return found
 
 

@@ -145,7 +145,7 @@ def summary_of(found: Explanation) -> dict[str, str]:
 def details_of(found: Explanation) -> dict[str, str]:
     """Return what is to be said of memory, of compilation and of caches, each by its name."""
     memory, cold = found.memory, found.cold
-    distinct = len({each.kernel.sink for each in cold.kernels})
+    distinct = len({each.sink for each in cold.kernels})
     hits = [(name, found.warm[-1].hit_rate(name)) for name in ("plans", "guards")]
     return {
         "memory": f"{short_size(memory.peak)} at the peak beside what was there before",

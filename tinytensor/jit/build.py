@@ -26,9 +26,8 @@ from tinytensor.jit.program import (
 )
 from tinytensor.jit.structure import Nest, builder_of, tensors_in
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, buffer, walk
+from tinytensor.ops.uop import UOp, buffer, nbytes_of, walk
 from tinytensor.realize import contents_of, prepare, probes_below, storage_of
-from tinytensor.schedule.order import nbytes_of
 from tinytensor.tensor.base import Cell, TensorBase
 from tinytensor.tensor.grad_mode import MODE
 from tinytensor.tensor.view import View
@@ -270,6 +269,8 @@ class _Graph:
             content = self._contents[write.value]
             leaf = self._leaves.get(states[write.source].leaf)
             if leaf is None or content.op is Op.BUFFER or counts[content] > 1:
+                continue
+            if leaf in counts:  # some value is what lies there now
                 continue
             if nbytes_of(leaf) == nbytes_of(content):
                 found[content] = leaf

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from tinytensor import report
+from tinytensor.captures import LAUNCHES, wants_schedule
 from tinytensor.config import Config, config
 from tinytensor.errors import DeviceError
 from tinytensor.jit.build import Obstacle, build_program
@@ -88,7 +88,7 @@ class Jitted(Generic[P, R]):
                 found = MISS
             if found is not MISS:
                 return found  # type: ignore[no-any-return]  # it is what the function gives
-        if ACTIVE.trace is not None or report.wants_schedule():
+        if ACTIVE.trace is not None or wants_schedule():
             return self.function(*args, **kwargs)
         flat = Flat()
         flatten(args, flat)
@@ -133,6 +133,9 @@ class Jitted(Generic[P, R]):
                 self._remark(f"the function runs at each such call: {obstacle}")
                 finish(trace)
                 return returned
+            except BaseException:
+                trace.restore()  # an error of a compiler leaves every value as it was
+                raise
             trace.restore()
             entry = Entry(program, key, names, Tally())
             if not flat.objects and all(each._view is None for each in flat.tensors):
@@ -144,7 +147,7 @@ class Jitted(Generic[P, R]):
 
     def _arm(self, entry: Entry) -> None:
         """Try a program first from now on, until a setting changes."""
-        if report.LAUNCHES:  # a written-out call tells nobody of its launches
+        if LAUNCHES:  # a written-out call tells nobody of its launches
             return
         entry.tally.changes = Config.changes
         if entry.quick is not None and not (config.debug or config.stress):

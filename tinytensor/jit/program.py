@@ -18,6 +18,7 @@ from tinytensor.realize import Probe, expect, storage_of
 from tinytensor.replay import Replay
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import Device
+from tinytensor.runtime.interrupts import uninterrupted
 from tinytensor.tensor.base import NO_PARTS, Cell, FilledCell, Spec, TensorBase
 from tinytensor.tensor.view import View
 from tinytensor.tracing import Feed, Watch
@@ -219,13 +220,14 @@ class Program:
         memories = [self._memory_in(each, cells, done) for each in self.slots]
         is_free = all(is_unread(cells[number]) for number in self.replaced)
         chosen = self.in_place if is_free else self.aside()
-        results = chosen.replay.run([memories[slot] for slot in chosen.slots])
-        held = [_held(each, results, memories) for each in self.values]
-        for write in self.effects.writes:
-            refill(cells[write.source], held[write.value])
-        if self.effects.probes:
-            _expect(self.effects.probes, results)
-        return self._finish(arguments, cells, held)
+        with uninterrupted(is_free and bool(self.replaced)):
+            results = chosen.replay.run([memories[slot] for slot in chosen.slots])
+            held = [_held(each, results, memories) for each in self.values]
+            for write in self.effects.writes:
+                refill(cells[write.source], held[write.value])
+            if self.effects.probes:
+                _expect(self.effects.probes, results)
+            return self._finish(arguments, cells, held)
 
     def _finish(self, arguments: Arguments, cells: Sequence[Cell], held: Sequence[Buffer]) -> Nest:
         effects = self.effects

@@ -23,6 +23,7 @@ Shape = tuple[int, ...]
 INTEGER_ONLY = frozenset((*BITWISE, Op.FLOORDIV, Op.TRUNCDIV, Op.TRUNCMOD))
 BUFFERS = (Op.PARAM, Op.WORKSPACE, Op.SHARED, Op.TILE)
 FLOAT_ONLY = frozenset((*UNARY, *MACHINE, Op.DIV)) - {Op.NEG, Op.TRUNCDIV, Op.TRUNCMOD}
+ANY_NUMBER = frozenset(BINARY) - INTEGER_ONLY - FLOAT_ONLY - frozenset(APPROXIMATE)
 
 
 def _scalar(node: UOp) -> Shape:
@@ -136,8 +137,9 @@ def _expand(node: UOp) -> Shape:
     x = _same_dtype(node)
     shape: Shape = node.attrs.shape
     check(len(shape) == len(x.shape), node, "number of axes differs")
-    fits = all(src in (1, dst) for src, dst in zip(x.shape, shape, strict=True))
-    check(fits, node, "only axes of extent 1 expand")
+    for src, dst in zip(x.shape, shape, strict=True):
+        if src != dst:
+            check(src == 1, node, "only axes of extent 1 expand")
     return shape
 
 

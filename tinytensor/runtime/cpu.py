@@ -147,7 +147,13 @@ class CpuDevice(HostDevice[Executable]):
             if isinstance(binary, CompileError):
                 errors.append(binary)
                 continue
-            path = cache.put(f"{key}.so", binary)
+            try:
+                path = cache.put(f"{key}.so", binary)
+            except OSError as error:
+                sentence = f"cpu: kernel {program.name!r} cannot be stored: {error.strerror}"
+                required = "TT_CACHE_DIR must name a place with room"
+                errors.append(CompileError(f"{sentence}; {required}."))
+                continue
             self._executables[key] = _load(program, path, was_cached=False)
         if errors:
             raise errors[0]

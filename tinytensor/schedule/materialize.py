@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.kernel import Contraction, Decision
 from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.contraction import path_to_product
 from tinytensor.schedule.cost import (
     Choice,
@@ -32,7 +32,6 @@ from tinytensor.schedule.cost import (
 )
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.lower_views import ranges_over
-from tinytensor.schedule.order import nbytes_of
 from tinytensor.schedule.region import LEAVES, MOST_READS, Region, RegionBuilder, source_of
 from tinytensor.schedule.uses import Evaluations, Reading, Use, Uses
 from tinytensor.target import Target
@@ -202,7 +201,7 @@ class Chooser:
             self._tell_factors(node, next(iter(evaluations)))
             return
         behind = evaluations
-        if node.op not in ELEMENTWISE and node.operands:
+        if node.operands and node.op not in ELEMENTWISE:
             behind = {
                 self.uses.through(place, node): _count_behind(node, each)
                 for place, each in evaluations.items()
@@ -251,7 +250,7 @@ class Chooser:
             return Decision("store", describe(node), reason)
         if node.op is Op.GATHER and self.fuse:
             return self._weigh(node, use)
-        if node.op not in ELEMENTWISE:
+        if node.operands and node.op not in ELEMENTWISE:
             return None
         if self.fuse == 0 and not self._is_product(node, use):
             return Decision("store", describe(node), "TT_FUSE=0: one kernel per op.")

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tinytensor.ops.kernel import Kernel
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.kernels import KernelCall
-from tinytensor.schedule.order import nbytes_of, written_by
+from tinytensor.schedule.order import written_by
 from tinytensor.schedule.take_over import may_take, merge_params
 from tinytensor.timing import timed
 

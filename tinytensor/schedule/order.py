@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import heapq
-import math
 import random
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.kernels import KernelCall
 from tinytensor.timing import timed
 
@@ -85,8 +84,3 @@ def written_by(call: KernelCall) -> list[UOp]:
     """Return the nodes a kernel stores."""
     pairs = zip(call.nodes, call.kernel.params, strict=True)
     return [node for node, param in pairs if param.written]
-
-
-def nbytes_of(node: UOp) -> int:
-    """Return the size of a node's value in memory."""
-    return math.prod(node.shape) * node.dtype.itemsize

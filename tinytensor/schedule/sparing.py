@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 from tinytensor.ops.kernel import Decision
 from tinytensor.ops.op import VIEWS
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.cost import holding_seconds
 from tinytensor.schedule.describe import describe, short_size, short_time
 from tinytensor.schedule.materialize import Chooser, count_kernels
-from tinytensor.schedule.order import nbytes_of
 from tinytensor.schedule.region import LEAVES, Region, source_of
 from tinytensor.timing import timed
 

@@ -110,7 +110,7 @@ class Cell:
         """Return what is to be computed, and in whose memory it may be."""
         is_dropped = not requires_gradient(self.uop)
         replaced = self.replaced() if is_dropped and self.replaced is not None else None
-        return Root(self.uop, device, site, is_dropped, replaced)
+        return Root(self.uop, device, site, is_dropped, replaced, self.keep)
 
     def read(self, expression: UOp) -> UOp:
         """Return what a view sees: of the computed value, where no gradient needs its graph."""
@@ -359,16 +359,14 @@ class TensorBase:
             return self
         cells = {each._own_cell(): each for each in tensors}
         pending = {cell: each for cell, each in cells.items() if cell.leaf is None}
-        roots = [cell.root(each.device, each.site) for cell, each in pending.items()]
-        for cell, leaf in zip(pending, realize(roots), strict=True):
-            cell.keep(leaf)
+        realize([cell.root(each.device, each.site) for cell, each in pending.items()])
         return self
 
     def _settle(self, others: Container[UOp]) -> None:
         """Compute the cell's value now, in a leaf that is none of some others."""
         cell = self.cell
         if cell.leaf is None:
-            cell.keep(realize([cell.root(self.device, self.site)])[0])
+            realize([cell.root(self.device, self.site)])
         assert cell.leaf is not None, "realize fills every cell"
         self._current = None  # a part with a value of its own would hide that of the cell
         if cell.leaf in others:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import (
@@ -20,6 +21,9 @@ from tinytensor.ops.uop import Number, UOp, cast, const
 
 Shape = tuple[int, ...]
 COMPARISONS = frozenset(COMPARE)
+# The same line makes the same attrs again and again.
+shape_attrs = lru_cache(maxsize=4096)(ShapeAttrs)
+order_attrs = lru_cache(maxsize=4096)(OrderAttrs)
 
 
 def full(dtype: DType, value: Number, shape: Shape) -> UOp:
@@ -68,7 +72,7 @@ def reshape(x: UOp, shape: Shape) -> UOp:
         return x
     if x.op is Op.RESHAPE:
         return reshape(x.operands[0], shape)
-    return UOp(Op.RESHAPE, x.dtype, (x,), ShapeAttrs(shape))
+    return UOp(Op.RESHAPE, x.dtype, (x,), shape_attrs(shape))
 
 
 def broadcast(x: UOp, shape: Shape) -> UOp:
@@ -81,14 +85,14 @@ def broadcast(x: UOp, shape: Shape) -> UOp:
     aligned = reshape(x, (1,) * added + x.shape)
     if aligned.shape == shape:
         return aligned
-    return UOp(Op.EXPAND, x.dtype, (aligned,), ShapeAttrs(shape))
+    return UOp(Op.EXPAND, x.dtype, (aligned,), shape_attrs(shape))
 
 
 def permute(x: UOp, order: Shape) -> UOp:
     """Return x with axis i taken from axis order[i]."""
     if order == tuple(range(len(order))):
         return x
-    return UOp(Op.PERMUTE, x.dtype, (x,), OrderAttrs(order))
+    return UOp(Op.PERMUTE, x.dtype, (x,), order_attrs(order))
 
 
 def swap_with_last(x: UOp, axis: int) -> UOp:

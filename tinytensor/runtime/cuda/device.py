@@ -82,15 +82,15 @@ class CudaDevice(DeviceBase[CudaExecutable]):
                 self._executables[program] = executable
             return [self._executables[program] for program in listed]
 
+    def launcher(self, work: CudaExecutable, sizes: Sequence[int]) -> Launcher:
+        """Return what starts an executable's launches on the addresses of its params."""
+        return Launcher(lambda *addresses: self._start_here(work, [*addresses], ()), None)
+
     def run(
         self, work: CudaExecutable, buffers: Sequence[Buffer], scalars: Sequence[float] = ()
     ) -> None:
         """Start the launches on buffers, in the order of the params, and on scalars."""
         self._start_here(work, [buffer.address for buffer in buffers], scalars)
-
-    def launcher(self, work: CudaExecutable, sizes: Sequence[int]) -> Launcher:
-        """Return what starts an executable's launches on the addresses of its params."""
-        return Launcher(lambda *addresses: self._start_here(work, [*addresses], ()), None)
 
     def _start_here(
         self, work: CudaExecutable, addresses: list[int], scalars: Sequence[float]
@@ -219,7 +219,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
             if isinstance(made, CompileError):
                 errors.append(made)
                 continue
-            cache.put(f"{key}.cubin", made)
+            cache.keep(f"{key}.cubin", made)
             self._binaries[key] = self._load(made, was_cached=False)
         if errors:
             raise errors[0]
