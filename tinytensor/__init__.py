@@ -11,8 +11,10 @@ from typing import Any
 from tinytensor import functions, nn, optim
 from tinytensor.config import config
 from tinytensor.dtype import dtypes
+from tinytensor.explain import explain
 from tinytensor.functions import tensor
 from tinytensor.jit.function import jit
+from tinytensor.profile import profile
 from tinytensor.runtime.device import Device
 from tinytensor.tensor import autograd
 from tinytensor.tensor.dynamic import mark_dynamic
@@ -37,6 +39,7 @@ __all__ = [
     "config",
     "dtypes",
     "enable_grad",
+    "explain",
     "inference_mode",
     "initial_seed",
     "is_grad_enabled",
@@ -46,6 +49,7 @@ __all__ = [
     "nn",
     "no_grad",
     "optim",
+    "profile",
     "set_grad_enabled",
     "tensor",
 ]

@@ -13,12 +13,13 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
+from tinytensor.captures import Differentiated
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import GradientError
 from tinytensor.ops.attrs import Combine, DetachAttrs, DeviceAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.size import is_repeated
-from tinytensor.ops.uop import UOp, cast
+from tinytensor.ops.uop import UOp, cast, walk
 from tinytensor.tensor.formulas import (
     add,
     cos,
@@ -49,6 +50,7 @@ from tinytensor.tensor.nodes import (
     widen,
 )
 from tinytensor.tensor.updates import fold_at
+from tinytensor.timing import WATCHES, note
 
 Gradients = Sequence[UOp | None]
 # (results, their upstream gradients) -> the inputs' gradients; None where there is none.
@@ -238,6 +240,8 @@ def gradients(
     Cost: linear in the graph between the roots and the leaves.
     """
     order = _walk(roots, ends)
+    if WATCHES:
+        note(Differentiated(weakref.WeakSet(walk(roots))))
     inner = [node for node in order if node not in ends]
     found = _Accumulator(inner, targets)
     for root, upstream in zip(roots, upstreams, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tinytensor import report
 from tinytensor.captures import wants_schedule
@@ -19,12 +19,13 @@ from tinytensor.replay import Address, Compiled, Launch, Plan, Result
 from tinytensor.runtime.device import AnyDevice
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.kernels import KernelCall
-from tinytensor.schedule.memory import assign_memory
+from tinytensor.schedule.memory import Step, assign_memory
 from tinytensor.schedule.numbers import Numbered, take_out_numbers
 from tinytensor.schedule.order import written_by
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.structure import Structure
 from tinytensor.target import Target
+from tinytensor.timing import note, timed
 
 MOST_COMPILED = 4096
 MOST_FAMILIES = 1024
@@ -92,14 +93,9 @@ def make_plan(
     ready_before = [_key_of(kernel, device) in _COMPILED for kernel in kernels]
     compiled = _compile(kernels, device)
     if kernels and wants_schedule():
-        plans = [each.lowered.decisions if each.lowered else () for each in compiled]
-        reads = report.reads_of(calls)
-        told = [reads[step.number] for step in assigned.steps]
-        planned = zip(kernels, told, plans, ready_before, strict=True)
-        target = _target_of(device)
-        sizes = [step.extents for step in assigned.steps]
-        shown = [report.Planned(*a, target, b) for a, b in zip(planned, sizes, strict=True)]
-        report.show_schedule(roots, shown)
+        steps = zip(kernels, assigned.steps, compiled, ready_before, strict=True)
+        report.show_schedule(roots, _told(steps, calls, _target_of(device)))
+        note(report.Scheduled(tuple(roots), assigned.arena_bytes))
         for each in compiled:
             _show_code(each, device)
     numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}
@@ -114,6 +110,22 @@ def make_plan(
         for root, leaf in [(root, assigned.replaced.get(root)) for root in roots]
     ]
     return Plan(tuple(launches), assigned.arena_bytes, tuple(results))
+
+
+def _told(
+    steps: Iterable[tuple[Kernel, Step, Compiled, bool]],
+    calls: Sequence[KernelCall],
+    target: Target,
+) -> list[report.Planned]:
+    """Return what is to be told of each kernel, in the order in which they run."""
+    reads = report.reads_of(calls)
+    planned: list[report.Planned] = []
+    for kernel, step, made, was_compiled in steps:
+        call, lowered = calls[step.number], made.lowered
+        plan = lowered.decisions if lowered else ()
+        facts = (kernel, reads[step.number], plan, was_compiled, target, step.extents)
+        planned.append(report.Planned(*facts, call, lowered))
+    return planned
 
 
 def _show_code(compiled: Compiled, device: AnyDevice) -> None:
@@ -166,6 +178,7 @@ def _tells(compiled: Compiled) -> bool:
     return runs_itself or compiled.lowered is not None or not wants_schedule()
 
 
+@timed("compile")
 def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     target = _target_of(device)
     if target.kind == "python" or not kernels:

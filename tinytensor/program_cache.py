@@ -17,6 +17,7 @@ from tinytensor.ops.program import LaunchShape, Program, TensorMap
 from tinytensor.ops.text import show
 from tinytensor.runtime.cache import open_cache
 from tinytensor.target import Target
+from tinytensor.timing import stage, timed
 
 if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
@@ -34,6 +35,7 @@ class Made:
     lowered: Lowered | None
 
 
+@timed("lower: record")
 def make_program(kernel: Kernel, target: Target, is_shown: bool) -> Made:
     """Return a kernel's program; with `is_shown` it is lowered anew, so that all can be told."""
     store = open_cache()
@@ -42,7 +44,8 @@ def make_program(kernel: Kernel, target: Target, is_shown: bool) -> Made:
     known = None if record is None else _read(record)
     if known is not None:
         return Made(known, None)
-    lower = lazy_import("tinytensor.codegen.lower", None, "realize").lower
+    with stage("lower: import"):
+        lower = lazy_import("tinytensor.codegen.lower", None, "realize").lower
     lowered: Lowered = lower(kernel, target)
     store.put_text(key, json.dumps(asdict(lowered.program)))
     return Made(lowered.program, lowered)

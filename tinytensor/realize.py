@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tinytensor.captures import wants_schedule
+from tinytensor.captures import CAPTURES, note_forward, wants_schedule
 from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import CompileError, IndexOutOfRange, Site
@@ -30,6 +30,7 @@ from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule_cache import keep_plan, key_of_structure, read_plan
 from tinytensor.structure import Structure, structure_of, variables_of
+from tinytensor.timing import WATCHES, count, now, tell, timed
 
 MOST_SCHEDULES = 1024
 MOST_UNREAD = 256
@@ -63,10 +64,14 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Values to compute and the walk of everything below them, operands before users."""
+    """Values to compute and the walk of everything below them, operands before users.
+
+    `known` are the nodes in whose place the graph has the leaf that holds their value.
+    """
 
     roots: tuple[UOp, ...]
     order: list[UOp]
+    known: dict[UOp, UOp]
 
 
 # A structure, the values of its variables, the device, and the settings a schedule depends on.
@@ -121,6 +126,7 @@ def read_probes() -> None:
             raise IndexOutOfRange(_with_line(sentence, [probe.site]))
 
 
+@timed("wait")
 def _copy_out(leaf: UOp) -> npt.NDArray[Any]:
     array = np.empty(leaf.shape, leaf.dtype.storage_numpy)
     if array.size:
@@ -141,8 +147,11 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
     An error leaves every value as it was: all memory is there before the first kernel runs.
     """
     with _LOCK:
+        begin = now() if WATCHES else None
         unread = _unread_leaves(roots)
         graph = _resolve_copies([contents_of(root.uop) for root in roots])
+        if CAPTURES:
+            note_forward(graph.known)
         ready: list[Ready] = []
         for device in dict.fromkeys(root.device for root in roots):
             wanted = {
@@ -155,7 +164,10 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
         with uninterrupted(bool(unread)):
             made = {each.device.name: _run(each) for each in ready}
             nodes = zip(roots, graph.roots, strict=True)
-            return [_hold(root, made[root.device][node]) for root, node in nodes]
+            held = [_hold(root, made[root.device][node]) for root, node in nodes]
+        if begin is not None:
+            tell("realize", begin)
+        return held
 
 
 def _hold(root: Root, found: UOp) -> UOp:
@@ -222,7 +234,7 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
         nodes = walk(roots, stop=set(known))
     copies = [each for each in nodes if each.op is Op.COPY and each not in known]
     if not copies and not known:
-        return Graph(tuple(roots), nodes)
+        return Graph(tuple(roots), nodes, known)
     for node in copies:
         source = contents_of(substitute_all(node.operands, known)[0])
         device = _device_of(source) or node.attrs.device
@@ -231,7 +243,7 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
         moved = leaf if device == node.attrs.device else _move(leaf, node.attrs.device)
         known[node] = _with_shape(moved, node)
     replaced = tuple([contents_of(node) for node in substitute_all(tuple(roots), known)])
-    return Graph(replaced, walk(replaced))
+    return Graph(replaced, walk(replaced), known)
 
 
 def _computed_among(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
@@ -380,6 +392,7 @@ def _replay_for(
         is_kept = not is_told and not variables
         name = key_of_structure(structure, options, device) if is_kept else None
         plan = None if name is None else read_plan(name, device)
+        count("plans made" if plan is None else "plans found")
         if plan is None:
             plan = _planning().make_plan(order, roots, replaceable, device, structure, variables)
             if name is not None:
@@ -387,7 +400,10 @@ def _replay_for(
         known = _SCHEDULES[key] = Replay(plan, device)
         if len(_SCHEDULES) > MOST_SCHEDULES:
             _SCHEDULES.popitem(last=False)
-    elif len(_SCHEDULES) > MOST_SCHEDULES // 2:  # else none of them goes soon
+        return known
+    if WATCHES:
+        count("plans found")
+    if len(_SCHEDULES) > MOST_SCHEDULES // 2:  # else none of them goes soon
         _SCHEDULES.move_to_end(key)
     return known
 

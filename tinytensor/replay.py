@@ -10,6 +10,7 @@ from operator import itemgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tinytensor.captures import LAUNCHES, Launched
 from tinytensor.config import config
 from tinytensor.errors import DeviceError
 from tinytensor.lazy import lazy_import
@@ -20,6 +21,7 @@ from tinytensor.ops.program import Program
 from tinytensor.ops.uop import living_nodes, walk
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Launcher
+from tinytensor.timing import stage, timed
 
 if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
@@ -138,7 +140,8 @@ class Replay:
         Raises: DeviceError when there is too little memory; then nothing has changed.
         """
         results: list[Buffer] = []
-        arena = self._allocate(leaves, results)
+        take = timed("allocate")(self._allocate) if LAUNCHES else self._allocate
+        arena = take(leaves, results)
         if self.is_shown:
             self._show([*leaves, *results], arena)
             return results
@@ -153,7 +156,7 @@ class Replay:
     @property
     def is_shown(self) -> bool:
         """Whether each launch goes by itself through `device.run`, which somebody may have set."""
-        return config.debug > 0 or config.stress or "run" in vars(self.device)
+        return bool(config.debug or config.stress or LAUNCHES) or "run" in vars(self.device)
 
     @property
     def has_kernels(self) -> bool:
@@ -203,7 +206,7 @@ class Replay:
         return self._parts.setdefault((base, address.offset), behind + len(self._parts))
 
     def _show(self, buffers: Sequence[Buffer], arena: Buffer | None) -> None:
-        """Launch all kernels with all that DEBUG and TT_STRESS ask for."""
+        """Launch all kernels with all that DEBUG, TT_STRESS and watchers ask for."""
         held = [*buffers, arena]
         for launch in self.launches:
             wholes = [(held[self._bases[each.holder]], each) for each in launch.addresses]
@@ -239,20 +242,24 @@ def _report() -> ModuleType:
 
 def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> None:
     compiled, extents = launch.compiled, launch.extents
-    if not (config.stress or config.debug):
-        device.run(compiled.work, buffers, launch.scalars, extents=extents)
-        return
-    assert compiled.kernel is not None, "replay: who shows kernels has made them"
+    kernel = compiled.kernel
     if config.stress:
+        assert kernel is not None, "replay: who poisons what a kernel writes has made it"
         for part in split(buffers, extents):
-            _poison(compiled.kernel, part, device)
-    if not config.debug:
-        device.run(compiled.work, buffers, launch.scalars, extents=extents)
+            _poison(kernel, part, device)
+    run = partial(device.run, compiled.work, buffers, launch.scalars, extents=extents)
+    if not (config.debug or LAUNCHES):
+        run()
         return
-    start = device.event_record()
-    device.run(compiled.work, buffers, launch.scalars, extents=extents)
-    time_us = device.elapsed_us(start, device.event_record())
-    _report().print_launch(compiled.kernel, device.name, time_us, extents)
+    with stage("launch", compiled.name):
+        start = device.event_record()
+        run()
+        end = device.event_record()
+    for found in LAUNCHES:
+        found.append(Launched(compiled.name, kernel, device, start, end))
+    if config.debug:
+        assert kernel is not None, "replay: who shows kernels has made them"
+        _report().print_launch(kernel, device.name, device.elapsed_us(start, end), extents)
 
 
 def _poison(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:

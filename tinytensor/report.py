@@ -52,7 +52,8 @@ class Work:
 class Planned:
     """A kernel of a schedule, what it reads, what its plan decided, and whether it was compiled.
 
-    An instanced kernel has the extents of its instances.
+    An instanced kernel has the extents of its instances. `call` tells the values it touches; what
+    takes over an operand's memory is not yet merged there.
     """
 
     kernel: Kernel
@@ -61,6 +62,16 @@ class Planned:
     was_compiled: bool
     target: Target
     extents: Sequence[int] = ()
+    call: KernelCall | None = None
+    lowered: Lowered | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A schedule that was watched: what was asked for, and the bytes of its arena."""
+
+    roots: tuple[UOp, ...]
+    arena_bytes: int
 
 
 @contextmanager
@@ -154,7 +165,7 @@ def schedule_lines(planned: Sequence[Planned]) -> list[str]:
             lines.append(f"  reads     {each.reads}.")
         whole = at_extent(each.kernel, sum(each.extents)) if each.extents else each.kernel
         lines.append(f"  takes     {_takes(whole, each.target)}")
-        decisions = _merged((*each.kernel.decisions, *each.plan))
+        decisions = merged((*each.kernel.decisions, *each.plan))
         lines.extend(f"  {told.kind:9} {told.subject}: {told.reason}" for told in decisions)
     return lines
 
@@ -214,7 +225,7 @@ def _counts_below(
                 yield node, around[max(own, default=0)]
 
 
-def _merged(decisions: Sequence[Decision]) -> list[Decision]:
+def merged(decisions: Sequence[Decision]) -> list[Decision]:
     """Say a reason once for several subjects of one kind."""
     subjects: dict[tuple[str, str], list[str]] = {}
     for each in decisions:
@@ -257,7 +268,7 @@ def print_code(lowered: Lowered, machine_code: str) -> None:
         for each in lowered.legal:
             _print(f"--- LINEAR {name}, after legalize\n{show(each)}")
         for taken in lowered.times:
-            _print(f"pass {taken.name:14} {taken.seconds * 1e3:8.2f} ms")
+            _print(f"pass {taken.name:20} {taken.seconds * 1e3:8.2f} ms")
     if config.debug >= 4:
         _print(f"--- SOURCE {name}\n{lowered.program.source}")
     if config.debug >= 6:

@@ -17,6 +17,7 @@ from tinytensor.program_cache import UNUSABLE, Fields, key_of, read_program
 from tinytensor.replay import Address, Compiled, Launch, Plan, Result
 from tinytensor.runtime.cache import open_cache
 from tinytensor.runtime.device import AnyDevice
+from tinytensor.timing import timed
 
 
 def key_of_structure(structure: Sequence[object], options: object, device: AnyDevice) -> str | None:
@@ -33,6 +34,7 @@ def _word(part: object) -> str:
     return repr(part)
 
 
+@timed("plan: read")
 def read_plan(key: str, device: AnyDevice) -> Plan | None:
     """Return the plan that is kept under a key, with its programs compiled; None if there is none.
 
@@ -61,6 +63,7 @@ def _read_launch(record: Sequence[Any]) -> tuple[int, Any, Any, Any]:  # Any: fa
     return int(number), places, tuple(extents), tuple([float(each) for each in scalars])
 
 
+@timed("plan: keep")
 def keep_plan(key: str, plan: Plan) -> None:
     """Keep a plan for other processes, if all its kernels have programs."""
     made = [launch.compiled.program for launch in plan.launches]

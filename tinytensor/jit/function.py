@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from tinytensor.captures import wants_schedule
+from tinytensor.captures import LAUNCHES, wants_schedule
 from tinytensor.config import Config, config
 from tinytensor.errors import DeviceError
 from tinytensor.jit.build import Obstacle, build_program
@@ -22,6 +22,7 @@ from tinytensor.jit.structure import PLAIN, Fact, Flat, flatten
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.grad_mode import MODE
+from tinytensor.timing import count
 from tinytensor.tracing import ACTIVE, Trace, tracing
 
 P = ParamSpec("P")
@@ -106,6 +107,7 @@ class Jitted(Generic[P, R]):
             complaint = program.complaint(flat.tensors, cells)
             if not complaint:
                 entry.tally.calls += 1
+                count("guards hold")
                 self._arm(entry)
                 result: R = program.run(flat.tensors, cells)
                 return result
@@ -157,6 +159,7 @@ class Jitted(Generic[P, R]):
         self, flat: Flat, key: Key, complaint: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> R:
         """Run the function, keep a program of the call if there is one, and finish the call."""
+        count("guards miss")
         names = names_of(self._parameters(), args, kwargs, flat)
         self._say_why(names, key, complaint)
         trace = Trace()
@@ -190,6 +193,8 @@ class Jitted(Generic[P, R]):
 
     def _arm(self, entry: Entry) -> None:
         """Try a program first from now on, until a setting changes."""
+        if LAUNCHES:  # a written-out call tells nobody of its launches
+            return
         entry.tally.changes = Config.changes
         if entry.quick is not None and not entry.program.in_place.replay.is_shown:
             known = (self._latest, *self._others)

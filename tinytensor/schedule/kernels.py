@@ -25,6 +25,7 @@ from tinytensor.schedule.contraction import facts_of, path_to_product, recognize
 from tinytensor.schedule.describe import short_dtype
 from tinytensor.schedule.lower_views import Index, Lowering, Point, flatten
 from tinytensor.schedule.region import Region
+from tinytensor.timing import timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Numbering(dict[UOp, UOp]):
         return self[node]
 
 
+@timed("schedule: kernels")
 def build_kernel(
     region: Region,
     outputs: Sequence[UOp],

@@ -37,8 +37,10 @@ from tinytensor.schedule.lower_views import ranges_over
 from tinytensor.schedule.region import LEAVES, MOST_READS, Region, RegionBuilder, source_of
 from tinytensor.schedule.uses import Evaluations, Reading, Use, Uses
 from tinytensor.target import Target
+from tinytensor.timing import timed
 
 
+@timed("schedule: materialize")
 def materialize(
     order: Sequence[UOp],
     roots: Sequence[UOp],

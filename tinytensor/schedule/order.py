@@ -9,8 +9,10 @@ from collections.abc import Set as AbstractSet
 
 from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.kernels import KernelCall
+from tinytensor.timing import timed
 
 
+@timed("schedule: order")
 def order_kernels(
     calls: Sequence[KernelCall], roots: AbstractSet[UOp], shuffle: random.Random | None
 ) -> list[KernelCall]:

@@ -35,6 +35,7 @@ from tinytensor.schedule.lower_views import (
 )
 from tinytensor.schedule.region import MOST_READS, Region, ops_of
 from tinytensor.target import Target
+from tinytensor.timing import timed
 
 MOST_TRIED = 4  # readers of the same elements that a kernel may join
 
@@ -119,6 +120,7 @@ class Group:
         return sum(part.bit for part in self.parts)
 
 
+@timed("schedule: rows")
 def join_rows(
     outputs: Mapping[Region, tuple[UOp, ...]],
     order: Sequence[UOp],

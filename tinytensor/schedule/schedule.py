@@ -23,6 +23,7 @@ from tinytensor.schedule.reasons import add_reasons
 from tinytensor.schedule.rows import join_rows
 from tinytensor.schedule.sparing import spare_outputs
 from tinytensor.target import Target
+from tinytensor.timing import timed
 
 SHARED_KERNELS = 2  # the level of TT_FUSE from which results that could be apart share a kernel
 
@@ -36,6 +37,7 @@ class Options:
     stress: bool
 
 
+@timed("schedule")
 def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[KernelCall]:
     """Return the kernels that compute the roots, in order.
 
@@ -71,6 +73,7 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
     return calls
 
 
+@timed("schedule: contractions")
 def classify_sums(order: Sequence[UOp], verify: bool) -> dict[UOp, Contraction | Decision]:
     """Say of every sum of products in a graph whether it is a contraction, or why it is not."""
     ends = find_landmarks(order)

@@ -18,10 +18,12 @@ from tinytensor.schedule.cost import holding_seconds
 from tinytensor.schedule.describe import describe, short_size, short_time
 from tinytensor.schedule.materialize import Chooser, count_kernels
 from tinytensor.schedule.region import LEAVES, Region, source_of
+from tinytensor.timing import timed
 
 Outputs = dict[Region, tuple[UOp, ...]]
 
 
+@timed("schedule: spare")
 def spare_outputs(outputs: Outputs, order: Sequence[UOp], chooser: Chooser) -> Outputs:
     """Return fewer outputs where an epilogue stores more bytes than what they all come from.
 

@@ -27,6 +27,7 @@ from tinytensor.runtime.cuda.memory import CudaMemory
 from tinytensor.runtime.cuda.nvrtc import FLAGS, TOOLKIT, compile_cubin, find_library, identity
 from tinytensor.runtime.device import DeviceBase, Event, HostBytes, Launcher
 from tinytensor.target import cuda_target
+from tinytensor.timing import timed
 
 US_PER_MS = 1000
 
@@ -163,6 +164,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
             done = subprocess.run(command, capture_output=True, text=True)
         return str(done.stdout or done.stderr)
 
+    @timed("wait")
     def synchronize(self) -> None:
         """Wait until all started work is done.
 
