@@ -309,7 +309,7 @@ def test_arguments_are_passed_on_and_results_may_be_nested():
 
     found = explain(nested, x, b=2.0, repeats=1)
 
-    assert [each.outputs for each in found.kernels] == [("add f32[3]",), ("mul f32[3]",)]
+    assert [each.outputs for each in found.kernels] == [("add f32[3]", "mul f32[3]")]
     assert seen == [2.0] * 3
 
 

@@ -13,6 +13,7 @@ from tinytensor.explain.contract import contract_of
 from tinytensor.explain.record import ExplainedKernel, Explanation, Memory, Sources
 from tinytensor.jit.function import Jitted
 from tinytensor.jit.structure import tensors_in
+from tinytensor.ops.instances import at_extent
 from tinytensor.ops.op import Op
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all
@@ -109,11 +110,11 @@ def _kernels_of(touched: Sequence[Touched], runs: Sequence[Profile]) -> Iterator
         makers.update(dict.fromkeys(each.written, number))
         for maker in reads[-1]:
             readers[maker].append(number)
-    times = [_times_of(run) for run in runs]
+    times = [_times_in(run, touched) for run in runs]
     for number, each in enumerate(touched, start=1):
         planned = each.planned
         kernel, lowered = planned.kernel, planned.lowered
-        waiting = [run[kernel.sink] for run in times if run[kernel.sink]]
+        whole = at_extent(kernel, sum(planned.extents)) if planned.extents else kernel
         yield ExplainedKernel(
             number=number,
             kernel=kernel,
@@ -123,20 +124,26 @@ def _kernels_of(touched: Sequence[Touched], runs: Sequence[Profile]) -> Iterator
             readers=tuple(readers[number]),
             decisions=tuple(merged((*kernel.decisions, *planned.plan))),
             contract=contract_of(kernel, lowered.legal if lowered else ()),
-            work=work_of(kernel),
-            load=load_of(kernel, planned.target),
+            work=work_of(whole),
+            load=load_of(whole, planned.target),
             launch_us=planned.target.rates.launch_seconds * MICRO,
-            time_us=min([several.pop(0) for several in waiting], default=0.0),
+            time_us=min([run[number - 1] for run in times if run[number - 1]], default=0.0),
             sources=_sources_of(each),
         )
 
 
-def _times_of(run: Profile) -> dict[UOp | None, list[float]]:
-    """Return the times of each kernel's launches in a run, in order."""
+def _times_in(run: Profile, touched: Sequence[Touched]) -> list[float]:
+    """Return the time of each kernel in a run, 0 where it did not run.
+
+    A run of the same kernels may have them with sizes or numbers taken out; else sinks tell.
+    """
+    if len(run.kernels) == len(touched):
+        return [each.time_us for each in run.kernels]
     found: dict[UOp | None, list[float]] = defaultdict(list)
     for each in run.kernels:
         found[each.sink].append(each.time_us)
-    return found
+    several = [found[each.planned.kernel.sink] for each in touched]
+    return [times.pop(0) if times else 0.0 for times in several]
 
 
 def _sources_of(touched: Touched) -> Sources:

@@ -114,6 +114,7 @@ class Jitted(Generic[P, R]):
         if self._refused[key] >= MOST_REFUSALS:
             return self.function(*args, **kwargs)
         found = self._run_open(flat, key)
+        count("guards miss" if found is MISS else "guards hold")
         if found is MISS and not complaint and self.dynamic is not False:
             found = self._trace_open(flat, key, args, kwargs)
         if found is not MISS:
@@ -159,7 +160,6 @@ class Jitted(Generic[P, R]):
         self, flat: Flat, key: Key, complaint: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> R:
         """Run the function, keep a program of the call if there is one, and finish the call."""
-        count("guards miss")
         names = names_of(self._parameters(), args, kwargs, flat)
         self._say_why(names, key, complaint)
         trace = Trace()
