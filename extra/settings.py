@@ -19,7 +19,8 @@ def settings_table() -> str:
         "|---|---|---|---|---|",
     ]
     for setting in SETTINGS:
-        default = "empty" if setting.allowed is None else str(int(setting.default))
+        is_number = isinstance(setting.allowed, range)
+        default = str(int(setting.default) if is_number else setting.default or "empty")
         cells = (f"`{setting.name}`", f"`{setting.attribute}`", default, setting.describe())
         rows.append(f"| {' | '.join(cells)} | {setting.meaning} |")
     return "\n".join(rows)

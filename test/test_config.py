@@ -15,6 +15,7 @@ def test_an_empty_environment_gives_the_defaults():
         "fuse": 3,
         "verify": False,
         "stress": False,
+        "fp32_matmul": "exact",
         "device": "",
         "cache_dir": "",
         "cache_bytes": 1_073_741_824,

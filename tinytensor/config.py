@@ -15,19 +15,19 @@ UNBOUNDED = 2**63
 class Setting:
     """A setting: its name in the environment, its attribute of `config`, what it may hold.
 
-    `allowed` lists the integers it may hold; it is None for a setting that holds text.
+    `allowed` lists the integers or words it may hold; it is None for a setting that holds any text.
     """
 
     name: str
     attribute: str
     default: Value
-    allowed: range | None
+    allowed: range | tuple[str, ...] | None
     meaning: str
 
     def parse(self, text: str) -> Value:
         """Turn the environment's text into a value."""
-        if self.allowed is None:
-            return text
+        if not isinstance(self.allowed, range):
+            return self.check(text)
         try:
             number = int(text)
         except ValueError:
@@ -36,10 +36,8 @@ class Setting:
 
     def check(self, value: Value) -> Value:
         """Give the value in the setting's own type, or refuse it."""
-        if self.allowed is None:
-            fits = isinstance(value, str)
-        else:
-            fits = isinstance(value, int) and value in self.allowed
+        kind = int if isinstance(self.allowed, range) else str
+        fits = isinstance(value, kind) and (self.allowed is None or value in self.allowed)
         if not fits:
             raise self.refusal(value)
         return type(self.default)(value)
@@ -54,6 +52,8 @@ class Setting:
         """Say in words what the setting may hold."""
         if self.allowed is None:
             return "a string"
+        if isinstance(self.allowed, tuple):
+            return f"one of {', '.join(self.allowed)}"
         if self.allowed.stop == UNBOUNDED:
             return f"an integer of at least {self.allowed.start}"
         return f"an integer from {self.allowed.start} to {self.allowed[-1]}"
@@ -79,6 +79,14 @@ SETTINGS = (
         SWITCH,
         "Choose the smallest tiles, the least memory and a shuffled order, and fill fresh memory "
         "with NaN, to find mistakes.",
+    ),
+    Setting(
+        "TT_FP32_MATMUL",
+        "fp32_matmul",
+        "exact",
+        ("exact", "tf32"),
+        "How products of float32 matrices are computed: in float32, or on GPUs that can do so from "
+        "factors rounded to TF32, which keeps 10 bits of the fraction.",
     ),
     Setting("TT_DEVICE", "device", "", None, "The default device; empty: the best one present."),
     Setting(
@@ -117,6 +125,7 @@ class Config:
     fuse: int
     verify: bool
     stress: bool
+    fp32_matmul: str
     device: str
     cache_dir: str
     cache_bytes: int

@@ -28,7 +28,8 @@ from tinytensor.target import Target
 
 MOST_COMPILED = 4096
 MOST_FAMILIES = 1024
-Key = tuple[UOp, bool, str, bool]  # a kernel's sink, whether it is instanced, device, TT_STRESS
+# A kernel's sink, whether it is instanced, device, TT_STRESS, TT_FP32_MATMUL.
+Key = tuple[UOp, bool, str, bool, str]
 _COMPILED: OrderedDict[Key, Compiled] = OrderedDict()
 # By a kernel without its numbers: the sink of the first with any.
 _FIRST: weakref.WeakValueDictionary[Key, UOp] = weakref.WeakValueDictionary()
@@ -57,7 +58,8 @@ def _open_calls(
     variables: tuple[UOp, ...],
 ) -> list[KernelCall]:
     """Return the kernels of a graph with variables; those of a known family where one holds."""
-    key = (structure, device.name, config.fuse, config.verify, config.stress)
+    settings = (config.fuse, config.verify, config.stress, config.fp32_matmul)
+    key = (structure, device.name, settings)
     families = _FAMILIES.setdefault(key, [])
     _FAMILIES.move_to_end(key)
     if len(_FAMILIES) > MOST_FAMILIES:
@@ -107,7 +109,7 @@ def make_plan(
         places = [(numbers.get(at.holder), at.offset, at.nbytes) for at in step.locations]
         addresses = tuple([Address(*place) for place in places])
         values = tuple(map(value_of, calls[step.number].variables))
-        launches.append(Launch(made, addresses, given.scalars or values, step.extents))
+        launches.append(Launch(made, addresses, step.extents, given.scalars or values))
     results = [
         Result(numbers[root], nbytes_of(root), describe(root), numbers.get(leaf))
         for root, leaf in [(root, assigned.replaced.get(root)) for root in roots]
@@ -150,12 +152,13 @@ def _share_program(kernel: Kernel, device: AnyDevice) -> Numbered:
 
 
 def _key_of(kernel: Kernel, device: AnyDevice) -> Key:
-    return (kernel.sink, kernel.instanced, device.name, config.stress)
+    return (kernel.sink, kernel.instanced, device.name, config.stress, config.fp32_matmul)
 
 
 def _target_of(device: AnyDevice) -> Target:
     """Return what the compiler plans for: under TT_STRESS a machine that is small everywhere."""
-    return device.target.stressed() if config.stress else device.target
+    target = device.target.with_tf32() if config.fp32_matmul == "tf32" else device.target
+    return target.stressed() if config.stress else target
 
 
 def _tells(compiled: Compiled) -> bool:

@@ -99,10 +99,8 @@ def _package_stamp() -> str:
     waiting = [os.path.dirname(__file__)]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.name.endswith(".py"):
-                    status = entry.stat()
-                    facts.append((entry.path, status.st_size, status.st_mtime_ns))
-                elif "." not in entry.name and entry.is_dir():
-                    waiting.append(entry.path)
+            found = list(entries)
+        waiting += [each.path for each in found if "." not in each.name and each.is_dir()]
+        sources = [(each.path, each.stat()) for each in found if each.name.endswith(".py")]
+        facts += [(path, status.st_size, status.st_mtime_ns) for path, status in sources]
     return hashlib.sha256(repr(sorted(facts)).encode()).hexdigest()

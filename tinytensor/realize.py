@@ -70,7 +70,7 @@ class Graph:
 
 
 # A structure, the values of its variables, the device, and the settings a schedule depends on.
-Key = tuple[Structure, tuple[int, ...], str, tuple[int, bool, bool]]
+Key = tuple[Structure, tuple[int, ...], str, tuple[object, ...]]
 
 _SCHEDULES: OrderedDict[Key, Replay] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
@@ -368,7 +368,7 @@ def _replay_for(
     order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: AnyDevice
 ) -> Replay:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
-    options = (config.fuse, config.verify, config.stress)
+    options = (config.fuse, config.verify, config.stress, config.fp32_matmul)
     variables = variables_of(order)
     structure: Structure = _structure_of(order, roots, replaceable)
     if variables:

@@ -18,7 +18,7 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import Program
 from tinytensor.ops.uop import living_nodes, walk
-from tinytensor.runtime.buffer import Buffer, BufferPart
+from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Launcher
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class Launch:
 
     compiled: Compiled
     addresses: tuple[Address, ...]
-    scalars: tuple[float, ...] = ()
-    extents: tuple[int, ...] = ()
+    extents: tuple[int, ...]
+    scalars: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +139,21 @@ class Replay:
         """
         results: list[Buffer] = []
         arena = self._allocate(leaves, results)
+        if self.is_shown:
+            self._show([*leaves, *results], arena)
+            return results
         table = [each.address for each in leaves]
         table += [each.address for each in results]
         table.append(arena.address if arena is not None else 0)
         for base, offset in self._parts:
             table.append(table[base] + offset)
-        if config.debug or config.stress:
-            self._show(table)
-        else:
-            _launch_all(self.calls, table)
+        _launch_all(self.calls, table)
         return results
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether each launch goes by itself through `device.run`, which somebody may have set."""
+        return config.debug > 0 or config.stress or "run" in vars(self.device)
 
     @property
     def has_kernels(self) -> bool:
@@ -197,14 +202,13 @@ class Replay:
         behind = len(self._bases)
         return self._parts.setdefault((base, address.offset), behind + len(self._parts))
 
-    def _show(self, table: Table) -> None:
+    def _show(self, buffers: Sequence[Buffer], arena: Buffer | None) -> None:
         """Launch all kernels with all that DEBUG and TT_STRESS ask for."""
+        held = [*buffers, arena]
         for launch in self.launches:
-            buffers = [
-                BufferPart(self.device, each.nbytes, table[self._slot_of(each)], 0)
-                for each in launch.addresses
-            ]
-            _launch(launch, buffers, self.device)
+            wholes = [(held[self._bases[each.holder]], each) for each in launch.addresses]
+            parts = [each.part(at.offset, at.nbytes) for each, at in wholes if each is not None]
+            _launch(launch, parts, self.device)
 
 
 def _launch_all(calls: Sequence[Call], table: Table) -> None:
@@ -234,17 +238,19 @@ def _report() -> ModuleType:
 
 
 def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> None:
-    compiled = launch.compiled
+    compiled, extents = launch.compiled, launch.extents
+    if not (config.stress or config.debug):
+        device.run(compiled.work, buffers, launch.scalars, extents=extents)
+        return
     assert compiled.kernel is not None, "replay: who shows kernels has made them"
-    scalars, extents = launch.scalars, launch.extents
     if config.stress:
         for part in split(buffers, extents):
             _poison(compiled.kernel, part, device)
     if not config.debug:
-        device.run(compiled.work, buffers, scalars, extents=extents)
+        device.run(compiled.work, buffers, launch.scalars, extents=extents)
         return
     start = device.event_record()
-    device.run(compiled.work, buffers, scalars, extents=extents)
+    device.run(compiled.work, buffers, launch.scalars, extents=extents)
     time_us = device.elapsed_us(start, device.event_record())
     _report().print_launch(compiled.kernel, device.name, time_us, extents)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, astuple
+from typing import Any
 
 from tinytensor.dtype import DType
 from tinytensor.ops.op import Op
@@ -44,21 +45,20 @@ def read_plan(key: str, device: AnyDevice) -> Plan | None:
         record = json.loads(text)
         programs = [read_program(each) for each in record["programs"]]
         results = [Result(*each) for each in record["results"]]
-        addresses = [[Address(*each) for each in launch] for launch in record["addresses"]]
-        numbers = [int(each) for each in record["launches"]]
-        scalars = [tuple(map(float, each)) for each in record["scalars"]]
-        extents = [tuple(map(int, each)) for each in record["extents"]]
+        given = [_read_launch(each) for each in record["launches"]]
         arena_bytes = int(record["arena_bytes"])
     except UNUSABLE:
         return None
     pairs = zip(programs, device.compile(programs), strict=True)
     compiled = [Compiled(program.name, None, None, program, work) for program, work in pairs]
-    facts = zip(numbers, addresses, scalars, extents, strict=True)
-    launches = [
-        Launch(compiled[number], tuple(places), given, sizes)
-        for number, places, given, sizes in facts
-    ]
+    launches = [Launch(compiled[number], *facts) for number, *facts in given]
     return Plan(tuple(launches), arena_bytes, tuple(results))
+
+
+def _read_launch(record: Sequence[Any]) -> tuple[int, Any, Any, Any]:  # Any: facts of a Launch
+    number, addresses, extents, scalars = record
+    places = tuple([Address(*each) for each in addresses])
+    return int(number), places, tuple(extents), tuple([float(each) for each in scalars])
 
 
 def keep_plan(key: str, plan: Plan) -> None:
@@ -69,10 +69,10 @@ def keep_plan(key: str, plan: Plan) -> None:
         return
     record: Fields = {
         "programs": [asdict(each) for each in programs if each is not None],
-        "launches": [programs[each] for each in made],
-        "addresses": [[astuple(each) for each in launch.addresses] for launch in plan.launches],
-        "scalars": [launch.scalars for launch in plan.launches],
-        "extents": [launch.extents for launch in plan.launches],
+        "launches": [
+            (programs[program], [astuple(each) for each in at.addresses], at.extents, at.scalars)
+            for program, at in zip(made, plan.launches, strict=True)
+        ],
         "results": [astuple(each) for each in plan.results],
         "arena_bytes": plan.arena_bytes,
     }

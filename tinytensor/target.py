@@ -67,6 +67,11 @@ class Target:
         """
         return GPU_ROW_BYTES if self.kind == "cuda" else self.l2_bytes // 4
 
+    def with_tf32(self) -> Target:
+        """Return this machine allowed to round the factors of float32 products to TF32."""
+        can = "wgmma" in self.features
+        return replace(self, features=self.features | {"tf32"}) if can else self
+
     def stressed(self) -> Target:
         """Return this machine with narrow vectors, little cache and small kernels.
 

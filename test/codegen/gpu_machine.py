@@ -33,7 +33,9 @@ def legal(linear, target=SM80):
 
 
 def program_of(linear, target=SM80):
-    return emit_cuda([legal(linear, target)], linear.name, target)
+    """The program of a form, or of several that are launched in order."""
+    linears = linear if isinstance(linear, tuple) else (linear,)
+    return emit_cuda([legal(each, target) for each in linears], linears[0].name, target)
 
 
 def source_of(linear, target=SM80):
@@ -67,7 +69,7 @@ def run_form(linear, arrays):
 
 
 def run_on_device(linear, arrays):
-    """Compile a form for the GPU that is here, and run it on copies of storage arrays."""
+    """Compile a form (or several) for the GPU that is here, and run it on copies of arrays."""
     device = Device["CUDA"]
     (executable,) = device.compile([program_of(linear, device.target)])
     buffers = [device.allocate(each.nbytes) for each in arrays]

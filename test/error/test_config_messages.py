@@ -16,6 +16,10 @@ from tinytensor.config import Config
             {"TT_CACHE_BYTES": "-1"},
             "TT_CACHE_BYTES: not an allowed value: -1; must be an integer of at least 0.",
         ),
+        (
+            {"TT_FP32_MATMUL": "bf16"},
+            "TT_FP32_MATMUL: not an allowed value: 'bf16'; must be one of exact, tf32.",
+        ),
     ],
 )
 def test_a_bad_variable_names_itself_and_what_is_allowed(environment, sentence):
@@ -38,5 +42,5 @@ def test_an_unknown_setting_is_refused_with_the_known_ones():
 
     assert str(caught.value) == (
         "config: no such setting: fuze; must be one of "
-        "debug, fuse, verify, stress, device, cache_dir, cache_bytes."
+        "debug, fuse, verify, stress, fp32_matmul, device, cache_dir, cache_bytes."
     )

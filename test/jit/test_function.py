@@ -10,28 +10,29 @@ import pytest
 
 import tinytensor as tt
 from tinytensor import Tensor, jit, no_grad
-from tinytensor.jit.function import MOST_PROGRAMS
-
-
-def counted(function):
-    """The function, and a list that grows whenever it really runs."""
-    runs = []
-
-    def wrapper(*args, **kwargs):
-        runs.append(None)
-        return function(*args, **kwargs)
-
-    return wrapper, runs
+from tinytensor.jit.function import MOST_PROGRAMS, MOST_REFUSALS
 
 
 def test_a_function_runs_once_for_calls_of_one_kind():
-    function, runs = counted(lambda x: (x @ x.T + 1).relu())
-    jitted = jit(function)
+    jitted = jit(lambda x: (x @ x.T + 1).relu())
 
     found = [jitted(Tensor([[1.0, value], [0.0, 1.0]])).tolist() for value in (2.0, -5.0, 3.0)]
 
     assert found == [[[6.0, 3.0], [3.0, 2.0]], [[27.0, 0.0], [0.0, 2.0]], [[11.0, 4.0], [4.0, 2.0]]]
-    assert len(runs) == 1
+    (record,) = jitted.programs()
+    assert record.calls == 2
+
+
+def test_what_a_function_does_to_a_list_it_does_at_each_call():
+    seen = []
+
+    @jit
+    def note(x):
+        seen.append(len(seen))
+        return x + 1
+
+    assert [note(Tensor([value])).item() for value in (1.0, 2.0, 3.0)] == [2.0, 3.0, 4.0]
+    assert seen == [0, 1, 2]
 
 
 def test_results_are_never_overwritten_by_a_later_call():
@@ -186,6 +187,17 @@ def test_a_variable_of_an_outer_function_is_watched():
     assert "jit: <lambda>: traced anew: scale has changed." in jitted.remarks
 
 
+def test_what_a_container_outside_holds_is_watched():
+    weights = {"w": Tensor([2.0])}
+    jitted = jit(lambda x: x * weights["w"])
+
+    found = [jitted(Tensor([3.0])).item()]
+    weights["w"] = Tensor([5.0])
+    found.append(jitted(Tensor([3.0])).item())
+
+    assert found == [6.0, 15.0]
+
+
 def test_nests_go_in_and_come_out():
     Pair = namedtuple("Pair", "first second")
 
@@ -301,11 +313,12 @@ def test_a_tensor_that_is_kept_outside_makes_the_function_run_each_time():
         kept.append(x * 2)
         return x + 1
 
-    found = [remember(Tensor([value])).item() for value in (1.0, 2.0)]
+    found = [remember(Tensor([value])).item() for value in (1.0, 2.0, 3.0, 4.0, 5.0)]
 
-    assert found == [2.0, 3.0]
-    assert [each.item() for each in kept] == [2.0, 4.0]
+    assert found == [2.0, 3.0, 4.0, 5.0, 6.0]
+    assert [each.item() for each in kept] == [2.0, 4.0, 6.0, 8.0, 10.0]
     assert "is kept outside of it" in remember.remarks[0]
+    assert len([each for each in remember.remarks if "is kept" in each]) == MOST_REFUSALS
 
 
 def test_constants_made_inside_stay_as_they_are():
@@ -338,6 +351,8 @@ def test_a_method_is_jitted_for_each_object():
     two, three = Scaler(2.0), Scaler(3.0)
 
     assert [each.scale(Tensor([1.0])).item() for each in (two, three, two)] == [2.0, 3.0, 2.0]
+    two.by = 7.0
+    assert two.scale(Tensor([1.0])).item() == 7.0
 
 
 def test_an_index_outside_is_told_at_the_next_read():

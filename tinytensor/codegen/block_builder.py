@@ -224,11 +224,12 @@ class BlockBuilder(Builder):
         strides: Sequence[int],
         tile: UOp,
         offset: int = 0,
+        rounds: bool = False,
     ) -> UOp:
         """Return global memory, seen as an array (innermost axis first), in boxes like the tile."""
         box = (tile.attrs.columns, tile.attrs.rows, *[1] * (len(shape) - 2))
         swizzle = box[0] * tile.dtype.itemsize if tile.attrs.swizzle else 0
-        attrs = b.TensorMapAttrs(tuple(shape), tuple(strides), box, swizzle, offset)
+        attrs = b.TensorMapAttrs(tuple(shape), tuple(strides), box, swizzle, offset, rounds)
         return UOp(Op.TENSOR_MAP, buffer.dtype, (buffer,), attrs)
 
     def bulk_load(

@@ -66,6 +66,7 @@ def describe_map(node: UOp) -> TensorMap:
         strides_bytes=tuple([stride * itemsize for stride in attrs.strides]),
         box=attrs.box,
         swizzle_bytes=attrs.swizzle_bytes,
+        rounds=attrs.rounds,
     )
 
 

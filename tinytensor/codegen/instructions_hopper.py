@@ -105,11 +105,11 @@ def wgmma_template(instruction: str, a_k_major: bool, b_k_major: bool) -> str:
     word = instruction.partition(".")[2]
     count = shape.n // 2
     accumulators = ", ".join([f"%{number}" for number in range(count)])
-    turns = f"{int(not a_k_major)}, {int(not b_k_major)}"
+    turns = "" if word == "tf32" else f", {int(not a_k_major)}, {int(not b_k_major)}"
     return (
         f"{{ .reg .pred adds; setp.ne.b32 adds, %{count + 2}, 0; "
-        f"wgmma.mma_async.sync.aligned.m64n{shape.n}k16.f32.{word}.{word} "
-        f"{{{accumulators}}}, %{count}, %{count + 1}, adds, 1, 1, {turns}; }}"
+        f"wgmma.mma_async.sync.aligned.m64n{shape.n}k{shape.k}.f32.{word}.{word} "
+        f"{{{accumulators}}}, %{count}, %{count + 1}, adds, 1, 1{turns}; }}"
     )
 
 

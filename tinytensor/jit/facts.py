@@ -20,6 +20,9 @@ from tinytensor.tensor.view import chain
 from tinytensor.tracing import Trace
 
 Function = Callable[..., Any]
+CALLABLES = (FunctionType, MethodType, ModuleType)
+DEPTH = 3  # how deep an object from outside is looked into, and how many parts are compared
+MOST_PARTS = 100
 MODES = ("gradients", *vars(config))
 
 
@@ -145,9 +148,40 @@ def _watch_value(trace: Trace, key: object, name: str, read: Callable[[], object
     value = read()
     if isinstance(value, ModuleType):
         return []
-    trace.watch(key, name, lambda: fact_of(read()))
-    trace.kept.append(value)  # a fact may be its identity
+    trace.watch(key, name, lambda: _deep_fact(read(), DEPTH, None))
+    _deep_fact(value, DEPTH, trace.kept)
     return [value]
+
+
+def watch_objects(trace: Trace, objects: list[object]) -> None:
+    """Watch what arguments hold that are known by identity."""
+    for value in objects:
+        if _parts_outside(value) is not None:
+            name = f"what {type(value).__name__} holds"
+            trace.watch(id(value), name, partial(_deep_fact, value, DEPTH, None))
+            _deep_fact(value, DEPTH, trace.kept)
+
+
+def _deep_fact(value: object, depth: int, kept: list[object] | None) -> Fact:
+    """Return what is compared of a value and of what it holds; keep what is known by identity."""
+    if kept is not None:
+        kept.append(value)
+    parts = _parts_outside(value) if depth else None
+    if parts is None or len(parts) > MOST_PARTS:
+        return fact_of(value)
+    return (type(value), id(value), [_deep_fact(each, depth - 1, kept) for each in parts])
+
+
+def _parts_outside(value: object) -> list[object] | None:
+    """Return what a nest, or an object of a class of the user's, holds."""
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    origin = type(value).__module__.partition(".")[0]
+    is_plain = origin not in (PACKAGE, "numpy", *sys.stdlib_module_names)
+    is_plain &= not isinstance(value, (type, Module, *CALLABLES))
+    return [*vars(value).values()] if is_plain and hasattr(value, "__dict__") else None
 
 
 def _global_names(code: CodeType) -> Iterator[str]:

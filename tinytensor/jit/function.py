@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MethodType
@@ -14,7 +14,7 @@ from tinytensor.captures import wants_schedule
 from tinytensor.config import Config, config
 from tinytensor.errors import DeviceError
 from tinytensor.jit.build import Obstacle, build_program
-from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_outside
+from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_objects, watch_outside
 from tinytensor.jit.open import OpenProgram, find_opening, trace_open
 from tinytensor.jit.program import MISS, Miss, Program
 from tinytensor.jit.quick import Quick, Tally, write_quick
@@ -29,6 +29,7 @@ R = TypeVar("R")
 Key = tuple[Fact, ...]
 MOST_PROGRAMS = 16
 MOST_REMARKS = 64
+MOST_REFUSALS = 3  # after so many calls of a kind without a program none is looked for
 # A trace writes to tensors that other threads may trace, too.
 TRACING = ForkSafeLock()
 
@@ -75,6 +76,7 @@ class Jitted(Generic[P, R]):
         self.remarks: deque[str] = deque(maxlen=MOST_REMARKS)
         self._latest: Quick = _miss
         self._others: list[Quick] = []
+        self._refused: Counter[Key] = Counter()
         self._entries: OrderedDict[Key, list[Entry]] = OrderedDict()
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:  # noqa: ANN401 - a method
@@ -112,6 +114,8 @@ class Jitted(Generic[P, R]):
             found = self._trace_open(flat, key, args, kwargs)
         if found is not MISS:
             return found  # type: ignore[no-any-return]  # it is what the function gives
+        if self._refused[key] >= MOST_REFUSALS:
+            return self.function(*args, **kwargs)
         return self._trace(flat, key, complaint, args, kwargs)
 
     def _run_open(self, flat: Flat, key: Key) -> Any:  # noqa: ANN401 - what the function gives
@@ -159,6 +163,7 @@ class Jitted(Generic[P, R]):
         with TRACING:
             with tracing(trace):
                 watch_outside(self.function, trace)
+                watch_objects(trace, flat.objects)
                 for tensor in flat.tensors:
                     trace.note(tensor)
                 returned = self.function(*args, **kwargs)
@@ -167,6 +172,7 @@ class Jitted(Generic[P, R]):
             try:
                 program = build_program(trace, flat.tensors, returned)
             except Obstacle as obstacle:
+                self._refused[key] += 1
                 self._remark(f"the function runs at each such call: {obstacle}")
                 finish(trace)
                 return returned
@@ -185,7 +191,7 @@ class Jitted(Generic[P, R]):
     def _arm(self, entry: Entry) -> None:
         """Try a program first from now on, until a setting changes."""
         entry.tally.changes = Config.changes
-        if entry.quick is not None and not (config.debug or config.stress):
+        if entry.quick is not None and not entry.program.in_place.replay.is_shown:
             known = (self._latest, *self._others)
             others = [each for each in known if each not in (entry.quick, _miss)]
             self._latest, self._others = entry.quick, others

@@ -13,7 +13,7 @@ from typing import Any
 
 from tinytensor.grad import requires_gradient
 from tinytensor.jit.build import Obstacle, check_leaks
-from tinytensor.jit.facts import ASPECTS, MODES, watch_modules, watch_outside
+from tinytensor.jit.facts import ASPECTS, MODES, watch_modules, watch_objects, watch_outside
 from tinytensor.jit.structure import Builder, Fact, Flat, Nest, builder_of, tensors_in, with_ints
 from tinytensor.ops.extents import index_at
 from tinytensor.ops.op import Op
@@ -252,6 +252,7 @@ def trace_open(
     try:
         with tracing(trace), recorded_claims() as claims:
             watch_outside(function, trace)
+            watch_objects(trace, flat.objects)
             leaves = _open_arguments(trace, opening, sizes, flat)
             ints = {at - len(MODES): sizes[number] for at, number in opening.ints.items()}
             facts = itertools.count()

@@ -10,6 +10,7 @@ from enum import Enum, auto
 
 import numpy as np
 
+from tinytensor.dtype import dtypes
 from tinytensor.errors import Site
 from tinytensor.grad import requires_gradient
 from tinytensor.jit.structure import Builder, Nest
@@ -281,11 +282,16 @@ def is_unread(cell: Cell) -> bool:
         return False
     if type(cell) is FilledCell:  # nobody has asked for a leaf yet
         return True
+    return _references(cell) == OWN_REFERENCES
+
+
+def _references(cell: Cell) -> int:
     leaf = cell.leaf
-    return sys.getrefcount(leaf) - (cell.uop is leaf) == OWN_REFERENCES
+    return sys.getrefcount(leaf) - (cell.uop is leaf)
 
 
-OWN_REFERENCES = 3  # the cell's, that of `leaf`, and that of the call which counts
+# How many references a leaf has that only its cell holds; the count itself adds some.
+OWN_REFERENCES = _references(Cell(buffer(dtypes.bool, (), "")))
 
 
 def refill(cell: Cell, memory: Buffer) -> None:

@@ -148,7 +148,8 @@ class TensorMapAttrs:
     """TENSOR_MAP: how the bulk copy engine sees a buffer; encoded by the runtime at launch.
 
     Shape and box are innermost first, in elements; strides (one fewer, of the axes after the
-    first) and the offset of the first element too. `swizzle_bytes` is 0, 32, 64 or 128.
+    first) and the offset of the first element too. `swizzle_bytes` is 0, 32, 64 or 128. With
+    `rounds`, float32 is rounded to TF32 on its way to shared memory.
     """
 
     shape: tuple[int, ...]
@@ -156,6 +157,7 @@ class TensorMapAttrs:
     box: tuple[int, ...]
     swizzle_bytes: int
     offset: int = 0
+    rounds: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from tinytensor.ops.block_memory import BULK_STORES, COPIES, Access
+from tinytensor.ops.block_memory import BULK_STORES, COPIES, TF32_BITS, Access
 from tinytensor.ops.block_sync import FENCED, SEEN
 from tinytensor.ops.block_waits import find_mbarrier
 from tinytensor.ops.block_warp import Warp
@@ -61,33 +61,31 @@ class Elements:
     lanes: Array
 
 
-def _move(
-    warp: Warp,
-    node: UOp,
-    target: UOp,
-    source: UOp,
-    moved: Elements,
-    by: Access,
-) -> None:
+def _move(warp: Warp, node: UOp, target: UOp, source: UOp, moved: Elements, by: Access) -> None:
     """Copy elements between two buffers; what is not inside the source becomes 0."""
     inside = moved.inside
     contents = np.zeros((inside.size, target.dtype.itemsize), np.uint8)
     if inside.any():
         start, lanes = moved.source[inside], moved.lanes[inside]
         spot = warp.locate(node, source, start, 1, lanes)
-        contents[inside] = spot.read(by if source.op is Op.TILE else warp.access())
+        found = spot.read(by if source.op is Op.TILE else warp.access())
+        rounds = source.op is Op.TENSOR_MAP and source.attrs.rounds
+        contents[inside] = _to_tf32(found) if rounds else found
     spot = warp.locate(node, target, moved.target, 1, moved.lanes)
     spot.write(contents, by)
 
 
+def _to_tf32(found: Array) -> Array:
+    """Round float32 to 10 bits of the fraction, to nearest even; NaN and infinities stay."""
+    bits = found.view(np.uint32)
+    is_odd = bits >> np.uint32(13) & np.uint32(1)
+    rounded = bits + np.uint32(0xFFF) + is_odd
+    is_finite = np.isfinite(found.view(np.float32))
+    return np.where(is_finite, rounded & TF32_BITS, bits).view(np.uint8)
+
+
 # Copies by threads.
-def _copy_async(
-    warp: Warp,
-    node: UOp,
-    index: Array,
-    start: Array,
-    valid: Array,
-) -> None:
+def _copy_async(warp: Warp, node: UOp, index: Array, start: Array, valid: Array) -> None:
     target, _, source = node.operands[:3]
     count = node.attrs.elements
     nbytes = count * target.dtype.itemsize
@@ -165,7 +163,8 @@ class Box:
         axes = zip((c, r, *further), self.places, attrs.shape, (1, *attrs.strides), strict=True)
         for within, begin, extent, stride in axes:
             at = within + begin
-            inside &= (at >= 0) & (at < extent)
+            inside &= at >= 0
+            inside &= at < extent
             source += at * stride
         return Elements(target, source, inside, np.full(r.size, self.lane))
 

@@ -16,6 +16,7 @@ from tinytensor.ops.interpret import Array
 NOBODY = -1
 SEVERAL = -2
 POISON_BYTE = 0xA5
+TF32_BITS = np.uint32(0xFFFFE000)  # of a float32: what TF32 keeps
 KINDS = ("", "an unfinished copy of ", "an unfinished product of ", "an unfinished bulk store of ")
 WARP, COPIES, PRODUCTS, BULK_STORES = range(len(KINDS))
 

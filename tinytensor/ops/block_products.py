@@ -15,7 +15,7 @@ from tinytensor.dtype import DType
 from tinytensor.ops.attrs_blocks import TileMmaAttrs
 from tinytensor.ops.block_accesses import require_stage
 from tinytensor.ops.block_control import require_written
-from tinytensor.ops.block_memory import PRODUCTS, Access
+from tinytensor.ops.block_memory import PRODUCTS, TF32_BITS, Access
 from tinytensor.ops.block_sync import FENCED, SEEN
 from tinytensor.ops.block_warp import LANES, Warp
 from tinytensor.ops.fragments import (
@@ -42,7 +42,7 @@ def multiply_add(x: Array, y: Array, z: Array) -> Array:
     with np.errstate(all="ignore"):
         for begin in range(0, x.shape[1], K_STEP):
             total = np.zeros(z.shape)
-            for k in range(begin, begin + K_STEP):
+            for k in range(begin, min(begin + K_STEP, x.shape[1])):
                 total += x[:, k, None] * y[k]
             z = (total + z).astype(np.float32)
     return z
@@ -170,6 +170,8 @@ def _read_tile(
         raise warp.refuse(node, f"the block at {place} leaves its tile")
     spot = warp.locate(node, tile, index.reshape(-1), 1, lanes)
     found = spot.read(by).view(tile.dtype.storage_numpy)
+    if tile.dtype.bits == 32:
+        found = (found.view(np.uint32) & TF32_BITS).view(np.float32)
     values = from_storage(found, tile.dtype).reshape(index.shape)
     return values.astype(np.float64)
 

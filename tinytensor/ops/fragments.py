@@ -18,8 +18,8 @@ from tinytensor.ops.attrs_blocks import TileMmaAttrs
 WARP_THREADS = 32
 GROUP_WARPS = 4  # a warpgroup; its warps hold 16 rows each of 64
 Coordinate = Any  # an int, an array of ints or an integer node: whatever the lane is
-_NAMES = re.compile(r"m(16|64)n(\d+)k16\.(f16|bf16)")
-_DTYPES = {"f16": dtypes.float16, "bf16": dtypes.bfloat16}
+_NAMES = re.compile(r"m(16|64)n(\d+)k(?:16\.(f16|bf16)|8\.(tf32))")
+_DTYPES = {"f16": dtypes.float16, "bf16": dtypes.bfloat16, "tf32": dtypes.float32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +33,21 @@ class MmaShape:
 
 
 def mma_shape(instruction: str) -> MmaShape:
-    """Return the shape that an instruction's name tells: `m16n8k16.f16`, `m64n128k16.bf16`.
+    """Return the shape that an instruction's name tells: `m16n8k16.f16`, `m64n128k8.tf32`.
 
     Raises: InternalError for a name of no instruction.
     """
     match = _NAMES.fullmatch(instruction)
     m, n = (int(match[1]), int(match[2])) if match else (0, 0)
-    legal = n == 8 if m == 16 else 8 <= n <= 256 and n % 8 == 0
-    if match is None or not legal:
+    word = (match[3] or match[4]) if match else ""
+    is_tf32 = word == "tf32"
+    legal = n == 8 and not is_tf32 if m == 16 else 8 <= n <= 256 and n % 8 == 0
+    if not legal:
         raise InternalError(
             f"mma: no instruction has this name: {instruction!r}; known are m16n8k16 and m64nNk16 "
-            f"(N a multiple of 8 up to 256) of f16 and bf16."
+            f"(N a multiple of 8 up to 256) of f16 and bf16, and m64nNk8 of tf32."
         )
-    return MmaShape(m, n, 16, _DTYPES[match[3]])
+    return MmaShape(m, n, 8 if is_tf32 else 16, _DTYPES[word])
 
 
 # m16n8k16 and ldmatrix, one warp. Two 16-bit elements share a register, the lower one first, so

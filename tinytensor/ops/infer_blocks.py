@@ -105,6 +105,7 @@ def _tensor_map(node: UOp) -> Shape:
     agree = rank in RANKS and len(attrs.box) == rank and len(attrs.strides) == rank - 1
     check(agree, node, "describes rows and columns, and up to 3 axes around them")
     check(min(*attrs.shape, *attrs.box) >= 1, node, "is empty")
+    check(not attrs.rounds or node.dtype is dtypes.float32, node, "rounds float32 alone")
     check(max(attrs.box) <= BOX_LIMIT, node, f"a box has at most {BOX_LIMIT} elements a side")
     starts = [each * itemsize % 16 for each in (attrs.offset, *attrs.strides)]
     check(not any(starts), node, "16 bytes divide the offset and the stride of each axis")
@@ -273,6 +274,8 @@ def _wgmma(node: UOp) -> Shape:
     accumulator, x, x_index, y, y_index, adds = node.operands
     shape = mma_shape(node.attrs.instruction)
     check(adds.dtype is dtypes.bool, node, "adds or not: a bool")
+    along_k = node.attrs.a_k_major and node.attrs.b_k_major
+    check(along_k or shape.dtype.bits == 16, node, "rows of 32-bit factors run along k")
     check(shape.m == 16 * GROUP_WARPS, node, "is an instruction of a warpgroup")
     check(_are_indices(x_index, y_index), node, "places are int32 or int64")
     _check_products(node, shape, x, y)

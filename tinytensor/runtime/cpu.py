@@ -7,7 +7,6 @@ import hashlib
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
@@ -95,13 +94,14 @@ class CpuDevice(HostDevice[Executable]):
         self,
         work: Executable,
         sizes: Sequence[int],
-        scalars: Sequence[float] = (),
-        extents: Sequence[int] = (),
+        scalars: Sequence[float],
+        extents: Sequence[int],
     ) -> Launcher:
         """Return what runs an executable on the addresses of its params."""
         if extents:
             return super().launcher(work, sizes, scalars, extents)
         held, workspace_bytes = self._workspace, work.workspace_bytes
+        function: Callable[..., object] = work.function
 
         def workspace() -> int:
             buffer = held.buffer
@@ -109,9 +109,7 @@ class CpuDevice(HostDevice[Executable]):
                 return self.workspace(workspace_bytes)
             return buffer.address
 
-        start = work.function
-        if scalars:  # they come after the workspace
-            start = partial(_start_with, start, tuple(scalars))
+        start = (lambda *given: function(*given, *scalars)) if scalars else function
         return Launcher(start, workspace if workspace_bytes else None)
 
     def reserve_workspace(self, works: Sequence[Executable]) -> None:
@@ -190,12 +188,6 @@ def open_device() -> CpuDevice:
     Raises: DeviceError with the reason if there is none.
     """
     return CpuDevice(find_compiler())
-
-
-def _start_with(
-    function: Callable[..., object], scalars: tuple[float, ...], *addresses: int
-) -> None:
-    function(*addresses, *scalars)
 
 
 def _load(program: Program, path: str, was_cached: bool) -> Executable:

@@ -135,18 +135,14 @@ class DeviceBase(ABC, Generic[Work]):
         """
 
     def launcher(
-        self,
-        work: Work,
-        sizes: Sequence[int],
-        scalars: Sequence[float] = (),
-        extents: Sequence[int] = (),
+        self, work: Work, sizes: Sequence[int], scalars: Sequence[float], extents: Sequence[int]
     ) -> Launcher:
         """Return what starts the work on addresses. Units: `sizes` are the params' bytes."""
 
         def start(*addresses: int) -> None:
             pairs = zip(addresses, sizes, strict=True)
-            parts = [BufferPart(self, nbytes, address, 0) for address, nbytes in pairs]
-            self.run(work, parts, scalars, extents=extents)
+            buffers = [BufferPart(self, nbytes, address, 0) for address, nbytes in pairs]
+            self.run(work, buffers, scalars, extents=extents)
 
         return Launcher(start, None)
 

@@ -23,6 +23,7 @@ from tinytensor.tensor.formulas import add, is_equal, mul
 from tinytensor.tensor.host import check_number, nested_values, number_dtype
 from tinytensor.tensor.nodes import broadcast, full, iota, reshape
 from tinytensor.tensor.operands import is_number
+from tinytensor.tracing import ACTIVE
 
 Sizes = int | Sequence[int]
 Content = Number | Sequence[Any] | npt.NDArray[Any] | np.generic | TensorBase
@@ -48,6 +49,8 @@ def check_dtype_given(who: str, dtype: object) -> None:
 
 def _content(data: Content, dtype: DType | None, device: str) -> UOp:
     if isinstance(data, np.ndarray):
+        if ACTIVE.trace is not None and data.ndim:
+            ACTIVE.trace.refuse("a NumPy array is read, whose values no guard compares")
         found = from_numpy(data.dtype)
         leaf = from_host(data.astype(found.storage_numpy), found, device)
         return cast(leaf, dtype or found)

@@ -138,7 +138,7 @@ def copy_clock(device: Cuda, work: Work) -> Timed:
     """Prepare copies that move as many bytes as the work, over as many sets."""
     copies = [[copy_launch(device, work.bytes_moved)] for _ in range(work.sets)]
     for each in copies:
-        device.run(each[0].work, each[0].buffers)
+        each[0].run(device)
     return Timed(device, copies, calls_of(len(copies), work.bytes_moved / 4e6, GRAPH_US))
 
 

@@ -247,6 +247,80 @@ def test_few_tiles_with_a_long_k_are_split(sizes, parts):
     assert cuda_hopper.rank(taken(rounded(*sizes)), SM90A)[0].parts in parts
 
 
+# TF32, where it is asked for.
+ROUNDING = SM90A.with_tf32()
+
+
+def tf32_lowered(kernel, tiling, target=ROUNDING):
+    facts = taken(kernel, target)
+    small = replace(target, multiprocessors=2)
+    return cuda_hopper.lower(facts, small, Candidate(tiling, tiling.stages, 0, 0.0))
+
+
+@pytest.mark.parametrize("tiling", [ONE, ALTERNATING, FEW], **BY_NAME)
+def test_products_of_float32_take_small_integers_exactly(tiling):
+    kernel = biased(72, 68, 72, F32)
+    arrays = arrays_for(kernel)
+
+    results = results_of(tf32_lowered(kernel, tiling), arrays)
+
+    for result, want in zip(results, expected(kernel, arrays), strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
+
+
+def test_factors_are_rounded_to_the_nearest_of_tf32():
+    """Products by 1 show what became of the factors: 10 bits of the fraction, ties to even."""
+    kernel = rounded(8, 8, 8, F32)
+    x = np.zeros((8, 8), np.float32)
+    x[0, :4] = [1 + 2**-10, 1 + 2**-11, 1 + 3 * 2**-11, 1 + 2**-11 + 2**-20]
+    arrays = [x.reshape(-1), np.eye(8, dtype=np.float32).reshape(-1), np.zeros(64, np.float32)]
+
+    result = results_of(tf32_lowered(kernel, ONE), arrays)[2]
+
+    assert result[:4].tolist() == [1 + 2**-10, 1.0, 1 + 2**-9, 1 + 2**-10]
+
+
+def test_rows_that_do_not_run_along_k_are_rewritten_first(monkeypatch):
+    monkeypatch.setattr(cuda_contraction, "PACKED_PRODUCTS", 1)
+    kernel = rounded(40, 36, 40, F32, False, False)
+    arrays = arrays_for(kernel)
+
+    forms = tf32_lowered(kernel, ONE)
+
+    assert len(forms) == 2
+    want = expected(kernel, arrays)
+    for result, other in zip(results_of(forms, arrays), want, strict=True):
+        np.testing.assert_array_equal(result, other, strict=True)
+
+
+def test_float32_is_rounded_only_where_that_is_allowed():
+    kernel = rounded(4096, 4096, 4096, F32)
+    turned = rounded(40, 36, 40, F32, False, False)
+
+    assert choose(kernel, SM90A).plan == "multiply-add"
+    assert choose(kernel, ROUNDING).decisions[0].reason.startswith("wgmma.tf32, ")
+    assert (
+        choose(kernel, ROUNDING)
+        .decisions[0]
+        .reason.endswith(" Factors are rounded to TF32. Sums may be truncated where others round.")
+    )
+    assert cuda_hopper.facts(turned, ROUNDING) == (
+        "factor b has no rows along k, which products of TF32 take, and the product is too small "
+        "to rewrite it in rows."
+    )
+    assert SM80.with_tf32() is SM80
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("tiling", TILINGS, **BY_NAME)
+def test_products_of_tf32_compile_without_spills(tiling):
+    facts = taken(biased(1024, 1024, 768, F32), ROUNDING)
+    candidate = estimate(tiling, cuda_hopper.need_of(facts), ROUNDING)
+    (linear,) = cuda_hopper.lower(facts, ROUNDING, candidate)
+
+    assert frame_bytes(cubin_of(program_of(linear, SM90A).source, SM90A.name)) == 0
+
+
 # Factors rewritten by a launch of their own.
 @pytest.mark.parametrize(("kernel", "launches"), [
     (rounded(33, 35, 37), 3),
@@ -472,20 +546,52 @@ def test_the_passes_keep_the_pipeline():
         np.testing.assert_array_equal(result, want, strict=True)
 
 
+def device_target():
+    target = Device["CUDA"].target
+    if not target.features >= cuda_hopper.FEATURES:
+        pytest.skip("the GPU is no Hopper")
+    return target
+
+
+def assert_device_exact(kernel, tiling, parts=1):
+    """Integer-valued inputs, whose sums are exact in any order."""
+    target = device_target()
+    facts = taken(kernel, target)
+    candidate = estimate(tiling, cuda_hopper.need_of(facts), target, parts)
+    linears = cuda_hopper.lower(facts, target, candidate)
+    arrays = arrays_for(kernel)
+
+    results = run_on_device(linears, arrays)
+
+    for result, want in zip(results, expected(kernel, arrays), strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("tiling", TILINGS, **BY_NAME)
 @pytest.mark.parametrize("layout", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=["NN", "NT", "TN", "TT"])
 def test_the_device_gives_the_exact_sums(tiling, layout):
-    """Integer-valued inputs, whose sums are exact in any order."""
-    target = Device["CUDA"].target
-    if not target.features >= cuda_hopper.FEATURES:
-        pytest.skip("the GPU is no Hopper")
-    kernel = rounded(328, 264, 456, F16, *layout)
-    facts = taken(kernel, target)
-    candidate = estimate(tiling, cuda_hopper.need_of(facts), target)
-    (linear,) = cuda_hopper.lower(facts, target, candidate)
-    arrays = arrays_for(kernel)
+    assert_device_exact(rounded(328, 264, 456, F16, *layout), tiling)
 
-    result = run_on_device(linear, arrays)[2]
 
-    np.testing.assert_array_equal(result, expected(kernel, arrays)[2], strict=True)
+@pytest.mark.gpu
+@pytest.mark.parametrize("tiling", [each for each in TILINGS if not each.swaps], **BY_NAME)
+def test_the_device_mirrors_and_folds_to_the_exact_sums(tiling):
+    assert_device_exact(gram(520, 136, F16, biased=True), tiling)
+    assert_device_exact(biased(200, 136, 1040), tiling, parts=2)
+
+
+@pytest.mark.gpu
+def test_the_device_rounds_factors_to_the_nearest_of_tf32():
+    """Products by 1 show what became of the factors."""
+    target = device_target().with_tf32()
+    facts = taken(rounded(128, 64, 64, F32), target)
+    x = np.random.default_rng(3).standard_normal((128, 64)).astype(np.float32)
+    arrays = [x.reshape(-1), np.eye(64, dtype=np.float32).reshape(-1)]
+    arrays.append(np.full(128 * 64, np.nan, np.float32))
+
+    result = run_on_device(cuda_hopper.lower(facts, target), arrays)[2]
+
+    mantissa, exponent = np.frexp(x.astype(np.float64).reshape(-1))
+    want = np.ldexp(np.round(mantissa * 2**11) / 2**11, exponent)
+    np.testing.assert_array_equal(result, want.astype(np.float32), strict=True)

@@ -7,14 +7,14 @@ from dataclasses import replace
 from tinytensor.codegen.builder import Builder
 from tinytensor.codegen.plans import cuda_contraction
 from tinytensor.codegen.plans.block_operand import Operand
-from tinytensor.codegen.plans.block_product import ProductFacts
+from tinytensor.codegen.plans.block_product import ProductFacts, read_facts, why_no_product
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes, see_in_boxes
 from tinytensor.codegen.plans.cuda_hopper_pipeline import Pipeline, run_pipeline
 from tinytensor.codegen.plans.cuda_hopper_split import fold_sums, split_sums
 from tinytensor.codegen.plans.cuda_hopper_store import tray_bytes, tray_columns
 from tinytensor.codegen.plans.cuda_hopper_tiling import Candidate, Need, Side, rank_tilings
 from tinytensor.codegen.plans.flatten import FlatContraction
-from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, write_rows
+from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
 from tinytensor.dtype import dtypes
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
@@ -23,7 +23,7 @@ from tinytensor.ops.uop import UOp, walk
 from tinytensor.target import Target
 
 FEATURES = frozenset({"wgmma", "bulk"})
-WORDS = {dtypes.float16: "f16", dtypes.bfloat16: "bf16"}
+WORDS = {dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "tf32"}
 LINE_BYTES = 128  # of L2
 # Of ops that are not one or two instructions; those of divisions have a slow path too.
 INSTRUCTIONS = {
@@ -40,7 +40,7 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
     """
     if not target.features >= FEATURES:
         return None
-    product = cuda_contraction.facts(kernel, target)
+    product = _rounded_facts(kernel, target) or cuda_contraction.facts(kernel, target)
     if not isinstance(product, ProductFacts):
         return None
     if product.flat.k.extent == 0:
@@ -54,6 +54,17 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
     return product
 
 
+def _rounded_facts(kernel: Kernel, target: Target) -> ProductFacts | None:
+    """Read a product of float32 whose factors may be rounded to TF32."""
+    if "tf32" not in target.features or kernel.contraction is None:
+        return None
+    node = kernel.contraction.node
+    dtypes_of = {node.dtype, *[each.dtype for each in node.operands[:2]]}
+    if dtypes_of != {dtypes.float32} or why_no_product(kernel, kernel.contraction):
+        return None
+    return read_facts(kernel, dtypes.float32)
+
+
 def describe(facts: ProductFacts, target: Target) -> str:
     """Say how the kernel is cut into tiles, and what the next best would have cost."""
     best, *others = rank(facts, target)
@@ -64,11 +75,12 @@ def describe(facts: ProductFacts, target: Target) -> str:
     next_best = ", ".join([f"{each.name} {each.clocks:.0f}" for each in others[:2]])
     rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
     half = "symmetric, " if best.mirrors else ""
+    rounded = " Factors are rounded to TF32." if facts.stored is dtypes.float32 else ""
     before = f" {rewritten} of 2 factors rewritten in rows before." if rewritten else ""
     return (
         f"wgmma.{WORDS[facts.stored]}, {half}{best.tiles} tiles {block} ({best.name}), "
         f"{groups}, {best.stages} stages: about {best.clocks:.0f} clocks; then "
-        f"{next_best}.{before} {cuda_contraction.TRUNCATES}"
+        f"{next_best}.{before}{rounded} {cuda_contraction.TRUNCATES}"
     )
 
 
@@ -151,6 +163,8 @@ def _multiply(
 
 
 def _boxes(flat: FlatContraction, operand: Operand) -> Boxes | str:
+    if operand.value.dtype is dtypes.float32 and operand.inner is not flat.k:
+        return "has no rows along k, which products of TF32 take"
     return see_in_boxes(operand.value, operand.inner, operand.outer, flat.outer)
 
 
@@ -158,5 +172,7 @@ def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
     """Return the rows that a factor is first rewritten as; None if it is taken as it lies."""
     if not isinstance(_boxes(facts.flat, operand), str) or not cuda_contraction.is_large(facts):
         return None
+    if facts.stored is dtypes.float32 and operand.inner is not operand.k:
+        operand = turned(operand)
     rows = rows_of(operand, facts.flat.outer)
     return None if rows.elements > cuda_contraction.MOST_PACKED_ELEMENTS else rows

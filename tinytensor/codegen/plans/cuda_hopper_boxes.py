@@ -32,10 +32,10 @@ class Boxes:
         itemsize = self.buffer.dtype.itemsize
         return not any(each * itemsize % nbytes for each in (self.offset, *self.strides))
 
-    def tensor_map(self, b: BlockBuilder, tile: UOp) -> UOp:
+    def tensor_map(self, b: BlockBuilder, tile: UOp, rounds: bool = False) -> UOp:
         """Return it in boxes like a tile."""
         shape = [each.extent for each in self.axes]
-        return b.tensor_map(self.buffer, shape, self.strides, tile, self.offset)
+        return b.tensor_map(self.buffer, shape, self.strides, tile, self.offset, rounds)
 
 
 def see_in_boxes(access: UOp, inner: UOp, outer: UOp, batch: Sequence[UOp]) -> Boxes | str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes
 from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, ROW_BYTES
+from tinytensor.dtype import dtypes
 from tinytensor.ops.tile import stage_bytes
 from tinytensor.ops.uop import UOp
 
@@ -27,7 +28,7 @@ class Factor:
         self._pieces = 1 if self.is_k_major else -(-extent // self._width)
         rows = extent if self.is_k_major else self._width
         self.tile = b.tile(dtype, rows, self._width, stages * self._pieces)
-        self._map = boxes.tensor_map(b, self.tile)
+        self._map = boxes.tensor_map(b, self.tile, rounds=dtype is dtypes.float32)
 
     @property
     def nbytes(self) -> int:

@@ -28,7 +28,7 @@ from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, compare
 
-STEP = 16  # values of k of one instruction
+STEP_BYTES = 32  # of the values of k of one instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,8 @@ class _Block:
         steps = math.ceil(flat.k.extent / self.x.block_k)
         self.steps = math.ceil(steps / pipeline.candidate.parts)
         self.trays = Trays(b, flat, tiling)
-        self.instruction = f"m64n{tiling.block_n}k{STEP}.{pipeline.word}"
+        self.step = STEP_BYTES // rows.buffer.dtype.itemsize
+        self.instruction = f"m64n{tiling.block_n}k{self.step}.{pipeline.word}"
         readers = 1 if tiling.alternates else tiling.consumers
         self.full = b.mbarriers(stages, 1)
         self.empty = b.mbarriers(stages, GROUP_WARPS * readers)
@@ -205,7 +206,7 @@ class _Multiplying:
         b, x, y = self._b, self._block.x, self._block.y
         rows, columns = b.value(x.index(stage, self._first)), b.value(y.index(stage))
         b.wgmma_fence(*totals)
-        for k in range(0, x.block_k, STEP):
+        for k in range(0, x.block_k, self._block.step):
             for number, total in enumerate(totals):
                 further, across = x.ahead(number, k), y.ahead(0, k)
                 attrs = replace(self._attrs, a_ahead=further, b_ahead=across)

@@ -205,7 +205,8 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     tiles = whole.tiles(*(extents[::-1] if tiling.swaps else extents)) * parts
     load, steps = math.ceil(tiles / multiprocessors), math.ceil(need.steps / parts)
     lines = sum([side.lines * size for side, size in zip(sides, sizes, strict=True)])
-    products = tiling.block_m * tiling.block_n * need.block_k / PRODUCT_RATE
+    # Products of a byte of each factor: those of float32, as TF32, take twice as long.
+    products = tiling.block_m * tiling.block_n * ROW_BYTES / 2 / PRODUCT_RATE
     shared_rate = BULK_RATE if need.nbytes <= target.l2_bytes else STREAM_RATE
     rate = min(BULK_RATE, stages * nbytes / LATENCY_CLOCKS)
     sums = max(

@@ -54,6 +54,13 @@ def rows_of(operand: Operand, batch: Sequence[UOp]) -> Rows:
     return Rows(operand, (*outer, operand.outer), pitch)
 
 
+def turned(operand: Operand) -> Operand:
+    """Return a factor whose elements are taken one by one along k."""
+    return dataclasses.replace(
+        operand, inner=operand.k, inner_extent=operand.k.extent, access=1, is_direct=False
+    )
+
+
 def read_rows(rows: Rows, scratch: UOp) -> Operand:
     """Return the factor as it is read from scratch memory."""
     operand = rows.operand

@@ -85,15 +85,13 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         self,
         work: CudaExecutable,
         sizes: Sequence[int],
-        scalars: Sequence[float] = (),
-        extents: Sequence[int] = (),
+        scalars: Sequence[float],
+        extents: Sequence[int],
     ) -> Launcher:
         """Return what starts an executable's launches on the addresses of its params."""
-
-        def start(*addresses: int) -> None:
-            self._start_here(work, [*addresses], scalars, extents)
-
-        return Launcher(start, None)
+        return Launcher(
+            lambda *addresses: self._start_here(work, [*addresses], scalars, extents), None
+        )
 
     def run(
         self,

@@ -22,6 +22,7 @@ NOWHERE = -1
 
 # A bulk copy moves bits: only the size of an element matters to it.
 ELEMENT_TYPES = {1: "UINT8", 2: "UINT16", 4: "UINT32", 8: "UINT64"}
+ROUNDED_TYPE = "TFLOAT32"
 SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 
 
@@ -225,7 +226,8 @@ def encode_tensor_map(driver: Driver, described: TensorMap, address: int) -> Enc
     without the innermost one.
     """
     api = driver.api
-    element = f"CU_TENSOR_MAP_DATA_TYPE_{ELEMENT_TYPES[described.itemsize]}"
+    kind = ROUNDED_TYPE if described.rounds else ELEMENT_TYPES[described.itemsize]
+    element = f"CU_TENSOR_MAP_DATA_TYPE_{kind}"
     swizzle = f"CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[described.swizzle_bytes]}"
     encoded = driver.call(
         "cuTensorMapEncodeTiled",
