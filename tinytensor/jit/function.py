@@ -146,7 +146,11 @@ class Jitted(Generic[P, R]):
                 return MISS
         self._remark(f"traced for all sizes of {len(opening.seen)} variables")
         self._open.append(program)
-        return self._run_open(flat, key)
+        found = self._run_open(flat, key)
+        if found is MISS:  # it changes what it relies on
+            self._open.pop()
+            self._plain.add(opening.closed(key))
+        return found
 
     def programs(self) -> list[ProgramRecord]:
         """Return what there is to know of each program, the latest last."""
