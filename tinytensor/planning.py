@@ -59,7 +59,8 @@ def _open_calls(
     variables: tuple[UOp, ...],
 ) -> list[KernelCall]:
     """Return the kernels of a graph with variables; those of a known family where one holds."""
-    key = (structure, device.name, config.fuse, config.verify, config.stress)
+    settings = (config.fuse, config.verify, config.stress, config.fp32_matmul)
+    key = (structure, device.name, settings)
     families = _FAMILIES.setdefault(key, [])
     _FAMILIES.move_to_end(key)
     if len(_FAMILIES) > MOST_FAMILIES:

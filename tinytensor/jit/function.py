@@ -111,14 +111,14 @@ class Jitted(Generic[P, R]):
                 self._arm(entry)
                 result: R = program.run(flat.tensors, cells)
                 return result
-        if self._refused[key] >= MOST_REFUSALS:
-            return self.function(*args, **kwargs)
         found = self._run_open(flat, key)
         count("guards miss" if found is MISS else "guards hold")
         if found is MISS and not complaint and self.dynamic is not False:
             found = self._trace_open(flat, key, args, kwargs)
         if found is not MISS:
             return found  # type: ignore[no-any-return]  # it is what the function gives
+        if self._refused[key] >= MOST_REFUSALS:
+            return self.function(*args, **kwargs)
         return self._trace(flat, key, complaint, args, kwargs)
 
     def _run_open(self, flat: Flat, key: Key) -> Any:  # noqa: ANN401 - what the function gives
@@ -254,10 +254,13 @@ class Jitted(Generic[P, R]):
 def _record_of(program: OpenProgram) -> ProgramRecord:
     """Tell users of a program for all sizes; its kernels depend on the sizes of a call."""
     pairs = zip(program.variables, program.opening.seen, strict=True)
-    guards = [
+    facts = zip(program.opening.names, program.key, strict=True)
+    guards = [f"{name} is {_told(fact)}" for name, fact in facts]
+    guards += [
         f"what was {was} and then {now} is {each.attrs.least} to {each.attrs.most}"
         for each, (was, now) in pairs
     ]
+    guards += [f"{each.name} has not changed" for each in program.watches]
     return ProgramRecord(tuple(guards), (), program.calls)
 
 

@@ -33,12 +33,13 @@ ROOM = 4  # times the greatest value seen
 class Opening:
     """Which facts of a key are variables: an int by its place, an extent by its shape's and axis.
 
-    `seen` are the values of each variable at two calls; equal pairs are one variable.
+    `names` are those of all facts. `seen` are the values of each variable at two calls; equal pairs are one variable.
     """
 
     seen: tuple[tuple[int, int], ...]
     ints: dict[int, int]
     extents: dict[tuple[int, int], int]
+    names: tuple[str, ...]
 
     def values(self, key: Key) -> list[int] | None:
         """Return the variables' values in another key; None where two of one variable differ."""
@@ -84,7 +85,7 @@ def find_opening(names: Sequence[str], was: Key, key: Key) -> Opening | None:
                 ints[at] = pairs.setdefault(pair, len(pairs))
         elif before != after:
             return None
-    return Opening(tuple(pairs), ints, extents) if pairs else None
+    return Opening(tuple(pairs), ints, extents, tuple(names)) if pairs else None
 
 
 def _varying(

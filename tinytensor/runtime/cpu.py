@@ -190,12 +190,6 @@ def open_device() -> CpuDevice:
     return CpuDevice(find_compiler())
 
 
-def _start_with(
-    function: Callable[..., object], scalars: tuple[float, ...], *addresses: int
-) -> None:
-    function(*addresses, *scalars)
-
-
 def _load(program: Program, path: str, was_cached: bool) -> Executable:
     try:
         return Executable(program, path, was_cached)
