@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -147,7 +147,7 @@ class Jitted(Generic[P, R]):
                 self._plain.add(opening.closed(key))
                 self._remark(f"not traced for all sizes: {obstacle}")
                 return MISS
-        self._remark(f"traced for all sizes of {len(opening.seen)} variables")
+        self._remark(f"traced for all sizes: {_changed(names, was, key) or 'dynamic is True'}")
         self._open.append(program)
         return self._run_open(flat, key)
 
@@ -236,19 +236,19 @@ class Jitted(Generic[P, R]):
         elif names != latest.names:
             self._remark("traced anew: the structure of the arguments has changed")
         else:
-            facts = zip(names, latest.key, key, strict=True)
-            changed = [
-                f"{name} is {_told(now)}, was {_told(was)}"
-                for name, was, now in facts
-                if was != now
-            ]
-            self._remark(f"traced anew: {', '.join(changed)}")
+            self._remark(f"traced anew: {_changed(names, latest.key, key)}")
 
     def _remark(self, text: str) -> None:
         sentence = f"jit: {getattr(self, '__name__', self.function)}: {text}."
         self.remarks.append(sentence)
         if config.debug:
             print(f"tinytensor: {sentence}", file=sys.stderr)
+
+
+def _changed(names: Sequence[str], was: Key, key: Key) -> str:
+    facts = zip(names, was, key, strict=True)
+    pairs = [(name, then, now) for name, then, now in facts if then != now]
+    return ", ".join([f"{name} is {_told(now)}, was {_told(then)}" for name, then, now in pairs])
 
 
 def _record_of(program: OpenProgram) -> ProgramRecord:

@@ -33,7 +33,8 @@ ROOM = 4  # times the greatest value seen
 class Opening:
     """Which facts of a key are variables: an int by its place, an extent by its shape's and axis.
 
-    `names` are those of all facts. `seen` are the values of each variable at two calls; equal pairs are one variable.
+    `seen` are the values of each variable at two calls; equal pairs are one variable. `names` are
+    those of all facts.
     """
 
     seen: tuple[tuple[int, int], ...]
