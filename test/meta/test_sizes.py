@@ -12,11 +12,12 @@ from meta.tree import PACKAGE, Source, python_sources
 FILE_LINES = 500
 FUNCTION_LINES = 40
 DEPTH = 4
-# docs/decisions/code-budget.md says why these four are counted as they are.
+# docs/decisions/code-budget.md says why these five are counted as they are.
 BUDGETS = {
-    "compiler and runtime": 9600,
+    "compiler and runtime": 11000,
     "CUDA target": 6200,
-    "checking machinery": 2600,
+    "checking machinery": 2700,
+    "jit, explain and profile": 3200,
     "Tensor, gradients, nn and interop": 10000,
 }
 CHECKS = re.compile(
@@ -33,6 +34,7 @@ COMPILER = {
     *("ops", "schedule", "codegen", "runtime", "realize", "planning", "replay"),
     *("program_cache", "schedule_cache", "captures", "families", "structure", "tune"),
 }
+AROUND = {"jit", "tracing", "variable", "explain", "profile", "timing", "progress", "report"}
 BASE = {"errors", "config", "lazy", "dtype", "target"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
@@ -89,6 +91,8 @@ def part_of(path):
 def budget_of(part):
     if part in COMPILER | BASE:
         return "compiler and runtime"
+    if part in AROUND:
+        return "jit, explain and profile"
     return APART.get(part, "Tensor, gradients, nn and interop")
 
 
