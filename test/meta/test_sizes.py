@@ -34,8 +34,8 @@ COMPILER = {
     *("ops", "schedule", "codegen", "runtime", "realize", "planning", "replay"),
     *("program_cache", "schedule_cache", "captures", "families", "structure", "tune"),
 }
-AROUND = {"jit", "tracing", "variable", "explain", "profile", "timing", "progress", "report"}
-BASE = {"errors", "config", "lazy", "dtype", "target"}
+AROUND = {"jit", "tracing", "variable", "explain", "profile", "progress", "report"}
+BASE = {"errors", "config", "lazy", "dtype", "target", "timing"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 
@@ -162,8 +162,8 @@ def test_a_chain_of_elif_is_one_block():
 
 
 def test_a_budget_that_is_exceeded_is_found():
-    assert overspent({"ops": 8000, "schedule": 2000, "tensor": 10000}) == {
-        "compiler and runtime": 10000
+    assert overspent({"ops": 8000, "schedule": 4000, "tensor": 10000}) == {
+        "compiler and runtime": 12000
     }
 
 
