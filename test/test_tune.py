@@ -1,6 +1,7 @@
 """Tuning measures the candidates of a plan, and takes none that is wrong or no faster."""
 
 import json
+from collections import OrderedDict
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from codegen.plans.test_contraction import plain
 from codegen.plans.test_cuda_contraction import biased, half
 from schedule.reading import kernels_of
 
-from tinytensor import Tensor, config, dtypes, report, tune
+from tinytensor import Tensor, config, dtypes, planning, realize, report, tune
 from tinytensor.codegen.lower import lower
 from tinytensor.codegen.plan import choose, take
 from tinytensor.dtype import decode
@@ -257,6 +258,27 @@ def test_a_winner_belongs_to_one_model_of_device(tmp_path):
     (file,) = [each for each in tmp_path.glob("*.txt") if b'"found"' in each.read_bytes()]
     open_cache().put(file.name, json.dumps({"plan": "contraction"}).encode())
     assert find_winner(kernel, target, "one") is None
+
+
+@pytest.mark.parametrize("is_tuned", [False, True])
+def test_a_schedule_on_disk_from_before_a_winner_is_made_anew(is_tuned, monkeypatch):
+    a, b = matrices(20, 40, 31)
+    kernel, device = product_kernel(20, 40, 31), Device["CPU"]
+
+    def result():
+        monkeypatch.setattr(realize, "_SCHEDULES", OrderedDict())  # as in a fresh process
+        monkeypatch.setattr(planning, "_COMPILED", OrderedDict())
+        return (Tensor(a) @ Tensor(b) + 1).numpy()
+
+    with config(verify=False):
+        result()
+        if is_tuned:
+            winner = Winner("contraction", 1, names_of(kernel)[1], "found")
+            keep_winner(kernel, device.target, device.model, winner)
+        found = result()
+
+    np.testing.assert_array_equal(found, a @ b + 1)
+    assert len(planning._COMPILED) == is_tuned
 
 
 # What is listed.

@@ -139,6 +139,7 @@ class Config:
     device: str
     cache_dir: str
     cache_bytes: int
+    changes = 0  # counts them, for who keeps what depends on settings
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         for setting in SETTINGS:
@@ -151,6 +152,11 @@ class Config:
             names = ", ".join(BY_ATTRIBUTE)
             raise TypeError(f"config: no such setting: {attribute}; must be one of {names}.")
         super().__setattr__(attribute, setting.check(value))
+        self.note_change()
+
+    def note_change(self) -> None:
+        """Let all look again who keep what depends on settings."""
+        Config.changes += 1
 
     @contextmanager
     def __call__(self, **changes: Value) -> Iterator[None]:

@@ -7,10 +7,13 @@ from meta.tree import PACKAGE, Source, python_sources
 
 # Each line may import the lines above it, and its own.
 LEVELS = (
-    ("errors", "config", "lazy", "dtype", "target", "progress"),
+    ("errors", "config", "lazy", "dtype", "target", "progress", "timing"),
     ("ops",),
     ("schedule", "codegen", "runtime"),
-    ("realize", "report", "program_cache", "tune", "variable"),
+    (
+        *("captures", "realize", "planning", "replay", "report", "program_cache", "schedule_cache"),
+        *("tracing", "tune", "variable", "families", "structure"),
+    ),
     ("tensor", "grad"),
     ("functions", "jit", "nn", "linalg", "special", "array_api", "distributed", "interop", "optim"),
     ("explain", "profile", "selfcheck"),

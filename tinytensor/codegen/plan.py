@@ -94,10 +94,10 @@ CUDA_PLANS = (
         cuda_ffma.describe,
         candidates=cuda_ffma.candidates,
     ),
-    Plan("reduction", cuda_reduction.facts, cuda_folding.lower, cuda_reduction.describe),
+    Plan("reduction", cuda_reduction.facts, cuda_folding.lower, cuda_reduction.describe, True),
     Plan("turning", cuda_turning.facts, cuda_turning.lower, cuda_turning.describe),
-    Plan("pointwise", cuda_pointwise.facts, cuda_pointwise.lower, cuda_pointwise.describe),
-    Plan("loops", cuda_loops.facts, cuda_loops.lower, cuda_loops.describe),
+    Plan("pointwise", cuda_pointwise.facts, cuda_pointwise.lower, cuda_pointwise.describe, True),
+    Plan("loops", cuda_loops.facts, cuda_loops.lower, cuda_loops.describe, True),
 )
 PLANS_BY_KIND = {"c": PLANS, "cuda": CUDA_PLANS}
 
