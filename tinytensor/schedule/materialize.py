@@ -35,6 +35,7 @@ from tinytensor.schedule.describe import describe
 from tinytensor.schedule.lower_views import ranges_over
 from tinytensor.schedule.order import nbytes_of
 from tinytensor.schedule.region import LEAVES, MOST_READS, Region, RegionBuilder, source_of
+from tinytensor.schedule.rows import SHARED_KERNELS, space_of
 from tinytensor.schedule.uses import Evaluations, Reading, Use, Uses
 from tinytensor.target import Target
 
@@ -301,10 +302,14 @@ class Chooser:
             recomputing += self.seconds_longer(kernel, each, found)
             reading += (load + Load(memory=own)).seconds - load.seconds
         arithmetic = math.prod(node.shape) * found.seconds
-        making = Load(arithmetic, own + sum(map(self._moving, found.sources)))
-        launch = self.target.rates.launch_seconds
         ranks = [self._rank(kernel) for kernel in readings]
         later = max(ranks) - min(ranks)
+        is_costly = found.seconds * self.target.rates.functions >= 1
+        if is_costly and later < HELD_RANKS and self._share_rows(node, readings):
+            # No launch and no memory: one kernel for all, which computes a function once.
+            return Choice(arithmetic, 0.0, 0.0, recomputing, len(readings), nbytes_of(node))
+        making = Load(arithmetic, own + sum(map(self._moving, found.sources)))
+        launch = self.target.rates.launch_seconds
         return Choice(
             making=making.seconds + launch,
             launch=launch,
@@ -314,6 +319,17 @@ class Chooser:
             nbytes=nbytes_of(node),
             holding=holding_seconds(nbytes_of(node), self.target) * min(later / HELD_RANKS, 1),
         )
+
+    def _share_rows(self, node: UOp, kernels: Iterable[UOp]) -> bool:
+        """Whether some kernels fold the same rows of a value, and so will be one."""
+        if self.fuse < SHARED_KERNELS:
+            return False
+        folds = [each for each in kernels if each.op is Op.REDUCE]
+        spaces = {None if each in self.contractions else space_of(each) for each in folds}
+        space = spaces.pop() if len(spaces) == 1 else None
+        if space is None or any(space.place(each.shape) is None for each in (node, *kernels)):
+            return False
+        return space.fits(node.dtype.itemsize, self.target)
 
     def _rank(self, anchor: UOp) -> int:
         region = self.region_of.get(anchor)

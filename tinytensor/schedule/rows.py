@@ -34,6 +34,7 @@ from tinytensor.schedule.lower_views import (
 from tinytensor.schedule.region import MOST_READS, Region, ops_of
 from tinytensor.target import Target
 
+SHARED_KERNELS = 2  # the level of TT_FUSE from which results that could be apart share a kernel
 MOST_TRIED = 4  # readers of the same elements that a kernel may join
 
 
@@ -80,6 +81,14 @@ class Space:
     def has_rows(self) -> bool:
         """Whether the elements of a row are neighbors, because the last axis is folded."""
         return self.kept[-1:] in ((), (1,))
+
+
+def space_of(anchor: UOp) -> Space | None:
+    """Return what a reduction folds; None for another op, and where nothing is folded."""
+    if anchor.op is not Op.REDUCE:
+        return None
+    full = anchor.operands[0].shape
+    return Space(anchor.shape, full) if anchor.shape != full and 0 not in full else None
 
 
 @dataclass(slots=True, eq=False)
@@ -183,7 +192,7 @@ class _Joiner:
         reads = [node for node in nodes if node in params]
         computed = sum(ops_of(node) for node in nodes if node not in params)
         ops = computed + len(reads) * (self._target.max_kernel_ops // MOST_READS)
-        space = self._space_of(region.anchor)
+        space = None if region.anchor in self._contractions else space_of(region.anchor)
         part = Part(region, outputs, tuple(reads), space, ops, 1 << len(self.group_of))
         producers = dict.fromkeys([self._writer[node] for node in reads if node in self._writer])
         before = 0
@@ -240,12 +249,6 @@ class _Joiner:
         if region.anchor in self._contractions:
             within = computed_within(region.anchor)
         return Numbering(self._stored, region.position.keys() | within)
-
-    def _space_of(self, anchor: UOp) -> Space | None:
-        if anchor.op is not Op.REDUCE or anchor in self._contractions:
-            return None
-        full = anchor.operands[0].shape
-        return Space(anchor.shape, full) if anchor.shape != full and 0 not in full else None
 
     def _join(self, first: Group, second: Group, elements: Space | None = None) -> None:
         """Make one group of two, the second of which runs later, or record why not."""
