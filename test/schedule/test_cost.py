@@ -223,7 +223,7 @@ def test_values_do_not_depend_on_the_choice(monkeypatch):
             "recomputing takes 1 us, storing 3 us; reading it would take as long.",
         ),
     ],
-    ids=["stored", "size", "readers", "holding", "never"],
+    ids=["stored", "rows", "size", "readers", "holding", "never"],
 )
 def test_a_choice_says_what_would_change_it(choice, text):
     assert str(choice) == text
