@@ -98,6 +98,7 @@ def _outputs_of(region: Region, roots: Sequence[UOp]) -> tuple[UOp, ...]:
 
 # A value is held where its readers are so many ranks apart; a rank apart it is so by half.
 HELD_RANKS = 2
+MOST_WAYS = 16  # values that a kernel computes side by side where its places choose between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +217,14 @@ class Chooser:
         for place, count in behind.items():
             self._loads[self.uses.kernel(place)] += Load(arithmetic=count * seconds)
             self._ops[self.uses.kernel(place)] += node.op not in VIEWS
-        for each in node.operands:
-            self._tell_operand(each, behind)
+        ways = ways_of(node)
+        for number, each in enumerate(node.operands):
+            told = behind
+            if ways > 1:  # each way is computed where it is taken, and which one is known there
+                told = {place: _share(number, ways, count) for place, count in behind.items()}
+            self._tell_operand(each, told)
             if node.op in ELEMENTWISE:
-                self._part_of[each] = behind
+                self._part_of[each] = told
 
     def _tell_operand(self, node: UOp, evaluations: Evaluations) -> None:
         self.uses.tell(node, evaluations)
@@ -258,6 +263,10 @@ class Chooser:
             return self._weigh(node, use)
         if node.op not in ELEMENTWISE:
             return None
+        ways = ways_of(node)
+        if ways > 1 and ways * len(use.evaluations) > MOST_WAYS:
+            reason = f"one kernel computes at most {MOST_WAYS} values side by side."
+            return Decision("store", describe(node), reason)
         if self.fuse == 0 and not self._is_product(node, use):
             return Decision("store", describe(node), "TT_FUSE=0: one kernel per op.")
         if self.fuse == 0:
@@ -366,6 +375,19 @@ def _count_behind(node: UOp, evaluations: int) -> int:
         inner = math.prod(node.operands[0].shape)
         return -(-evaluations * inner // max(1, math.prod(node.shape)))
     return evaluations
+
+
+def ways_of(node: UOp) -> int:
+    """Return n for a WHERE that takes its first way at one of n places along an axis; else 1."""
+    if node.op is not Op.WHERE or node.operands[0].op is not Op.EQ:
+        return 1
+    place, taken = map(_below_views, node.operands[0].operands)
+    is_choice = place.op is Op.IOTA and taken.op is Op.CONST and place.shape[0] <= MOST_WAYS
+    return place.shape[0] if is_choice else 1
+
+
+def _share(way: int, ways: int, evaluations: int) -> int:
+    return -(-evaluations * (0, 1, ways - 1)[way] // ways)
 
 
 def describe_uses(total: int, node: UOp, kernels: int) -> str:
