@@ -336,9 +336,11 @@ class Chooser:
         if self.fuse < SHARED_KERNELS:
             return False
         folds = [each for each in kernels if each.op is Op.REDUCE]
-        spaces = {None if each in self.contractions else space_of(each) for each in folds}
-        space = spaces.pop() if len(spaces) == 1 else None
-        if space is None or any(space.place(each.shape) is None for each in (node, *kernels)):
+        spaces = [None if each in self.contractions else space_of(each) for each in folds]
+        space = spaces[0] if spaces else None
+        if space is None or not all([space.is_same(each) for each in spaces]):
+            return False
+        if any(space.place(each.shape) is None for each in (node, *kernels)):
             return False
         return space.fits(node.dtype.itemsize, self.target)
 

@@ -227,7 +227,8 @@ class _Joiner:
                 groups = (self.group_of[other], self.group_of[part])
                 readers = [self._waiting(each, roots) for each in groups]
                 is_timely = readers[0] == readers[1] or not all(readers)
-                if is_timely and all(each.space in (None, space) for each in groups):
+                spaces = [each.space for each in groups if each.space is not None]
+                if is_timely and all(space.is_same(each) for each in spaces):
                     self._join(*groups, space)
 
     def _waiting(self, group: Group, roots: AbstractSet[UOp]) -> set[Part]:
