@@ -10,6 +10,7 @@ from tinytensor import report
 from tinytensor.captures import wants_schedule
 from tinytensor.config import config
 from tinytensor.families import Family, family_of
+from tinytensor.lazy import lazy_import
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.program import Program
 from tinytensor.ops.size import recorded_claims, value_of
@@ -30,7 +31,7 @@ from tinytensor.timing import note, timed
 MOST_COMPILED = 4096
 MOST_FAMILIES = 1024
 # A kernel's sink, whether it is instanced, device, TT_STRESS, TT_FP32_MATMUL.
-Key = tuple[UOp, bool, str, bool, str]
+Key = tuple[UOp, bool, str, bool, str, str]
 _COMPILED: OrderedDict[Key, Compiled] = OrderedDict()
 # By a kernel without its numbers: the sink of the first with any.
 _FIRST: weakref.WeakValueDictionary[Key, UOp] = weakref.WeakValueDictionary()
@@ -59,7 +60,7 @@ def _open_calls(
     variables: tuple[UOp, ...],
 ) -> list[KernelCall]:
     """Return the kernels of a graph with variables; those of a known family where one holds."""
-    settings = (config.fuse, config.verify, config.stress, config.fp32_matmul)
+    settings = (config.fuse, config.verify, config.stress, config.fp32_matmul, config.tune)
     key = (structure, device.name, settings)
     families = _FAMILIES.setdefault(key, [])
     _FAMILIES.move_to_end(key)
@@ -164,7 +165,8 @@ def _share_program(kernel: Kernel, device: AnyDevice) -> Numbered:
 
 
 def _key_of(kernel: Kernel, device: AnyDevice) -> Key:
-    return (kernel.sink, kernel.instanced, device.name, config.stress, config.fp32_matmul)
+    settings = (config.stress, config.fp32_matmul, config.tune)
+    return (kernel.sink, kernel.instanced, device.name, *settings)
 
 
 def _target_of(device: AnyDevice) -> Target:
@@ -184,12 +186,14 @@ def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
     target = _target_of(device)
     if target.kind == "python" or not kernels:
         return [Compiled(kernel.name, kernel, None, None, kernel) for kernel in kernels]
+    if config.tune == "1":
+        lazy_import("tinytensor.tune", None, "realize").tune(kernels, device, target)
     is_shown = wants_schedule()
     made: list[Made] = []
 
     def lower_next() -> Iterator[Program]:
         for kernel in kernels:
-            made.append(make_program(kernel, target, is_shown))
+            made.append(make_program(kernel, target, is_shown, device.model))
             yield made[-1].program
 
     works = device.compile(lower_next())

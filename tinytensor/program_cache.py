@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tinytensor.config import config
 from tinytensor.errors import InternalError
 from tinytensor.lazy import lazy_import
-from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.kernel import Kernel, Winner
 from tinytensor.ops.program import LaunchShape, Program, TensorMap
 from tinytensor.ops.text import show
 from tinytensor.runtime.cache import open_cache
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 Fields = dict[str, Any]  # Any: a JSON object
 UNUSABLE = (ValueError, TypeError, LookupError, InternalError)
+WINNERS = hashlib.sha256(b"winners").hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +38,21 @@ class Made:
 
 
 @timed("lower: record")
-def make_program(kernel: Kernel, target: Target, is_shown: bool) -> Made:
-    """Return a kernel's program; with `is_shown` it is lowered anew, so that all can be told."""
+def make_program(kernel: Kernel, target: Target, is_shown: bool, model: str = "") -> Made:
+    """Return a kernel's program; with `is_shown` it is lowered anew, so that all can be told.
+
+    The winner that was measured on the device of that model is taken, unless TT_TUNE=0.
+    """
     store = open_cache()
-    key = _key_of(kernel, target)
+    winner = None if config.tune == "0" else find_winner(kernel, target, model)
+    key = key_of((_text_of(kernel), winner), target)
     record = None if is_shown else store.get_text(key)
     known = None if record is None else _read(record)
     if known is not None:
         return Made(known, None)
     with stage("lower: import"):
         lower = lazy_import("tinytensor.codegen.lower", None, "realize").lower
-    lowered: Lowered = lower(kernel, target)
+    lowered: Lowered = lower(kernel, target, winner)
     store.put_text(key, json.dumps(asdict(lowered.program)))
     return Made(lowered.program, lowered)
 
@@ -81,17 +87,42 @@ def _read_map(record: Fields) -> TensorMap:
     return TensorMap(**{**record, **lists})
 
 
-def _key_of(kernel: Kernel, target: Target) -> str:
-    """Return the key of all that lowering depends on: the graph, the target, this package."""
+def find_winner(kernel: Kernel, target: Target, model: str) -> Winner | None:
+    """Return the fastest candidate that was measured on a device of that model, if any was."""
+    record = open_cache().get_text(_hash((_text_of(kernel), model), target))
+    try:
+        return None if record is None else Winner(**json.loads(record))
+    except UNUSABLE:
+        return None
+
+
+def keep_winner(kernel: Kernel, target: Target, model: str, winner: Winner) -> None:
+    """Store the fastest candidate, for this process and later ones."""
+    key, text = _hash((_text_of(kernel), model), target), json.dumps(asdict(winner))
+    open_cache().put_text(key, text)
+    open_cache().put_text(WINNERS, _hash((winners_stamp(), key, text), target))
+
+
+def winners_stamp() -> str:
+    """Return what changes with each winner that is stored: plans made before it do not hold it."""
+    return open_cache().get_text(WINNERS) or ""
+
+
+def _text_of(kernel: Kernel) -> str:
+    """Write all of a kernel that lowering depends on."""
     ranges = [each.attrs.number for each in kernel.ranges]
     parts = (show(kernel.sink), kernel.name, ranges, kernel.params, kernel.index_dtype)
-    return key_of(parts, target)
+    return "\0".join(map(repr, parts))
 
 
 def key_of(parts: Iterable[object], target: Target) -> str:
     """Return the key of what depends on some parts, the target and this package."""
+    return _hash((*parts, _package_stamp()), target)
+
+
+def _hash(parts: Iterable[object], target: Target) -> str:
     facts = {**asdict(target), "features": sorted(target.features)}
-    text = "\0".join([*map(repr, parts), repr(facts), _package_stamp()])
+    text = "\0".join(map(repr, (*parts, facts)))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -22,6 +22,7 @@ from tinytensor.ops.attrs import CheckAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.size import are_same, value_of
 from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
+from tinytensor.program_cache import winners_stamp
 from tinytensor.replay import Replay
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
@@ -380,7 +381,7 @@ def _replay_for(
     order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: AnyDevice
 ) -> Replay:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
-    options = (config.fuse, config.verify, config.stress, config.fp32_matmul)
+    options = (config.fuse, config.verify, config.stress, config.fp32_matmul, config.tune)
     variables = variables_of(order)
     structure: Structure = _structure_of(order, roots, replaceable)
     if variables:
@@ -389,8 +390,9 @@ def _replay_for(
     known = _SCHEDULES.get(key)
     if known is None or not _shows_enough(known):
         is_told = wants_schedule() or config.debug or config.verify or config.stress
-        is_kept = not is_told and not variables
-        name = key_of_structure(structure, options, device) if is_kept else None
+        is_kept = not is_told and not variables and config.tune != "1"
+        stamp = winners_stamp() if is_kept and config.tune == "stored" else ""
+        name = key_of_structure(structure, (options, stamp), device) if is_kept else None
         plan = None if name is None else read_plan(name, device)
         count("plans made" if plan is None else "plans found")
         if plan is None:

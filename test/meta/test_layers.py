@@ -12,11 +12,11 @@ LEVELS = (
     ("schedule", "codegen", "runtime"),
     (
         *("captures", "realize", "planning", "replay", "report", "program_cache", "schedule_cache"),
-        *("tracing", "variable", "families", "structure"),
+        *("tracing", "tune", "variable", "families", "structure"),
     ),
     ("tensor", "grad"),
     ("functions", "jit", "nn", "linalg", "special", "array_api", "distributed", "interop", "optim"),
-    ("explain", "profile", "tune", "selfcheck"),
+    ("explain", "profile", "selfcheck"),
     ("__init__", "__main__"),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}

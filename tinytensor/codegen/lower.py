@@ -14,7 +14,7 @@ from tinytensor.codegen.legalize_tiles import legalize_tiles
 from tinytensor.codegen.plan import choose
 from tinytensor.codegen.simplify_linear import simplify_linear
 from tinytensor.config import config
-from tinytensor.ops.kernel import Decision, Kernel
+from tinytensor.ops.kernel import Decision, Kernel, Winner
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.program import Program
 from tinytensor.ops.verify import verify_indexed, verify_linear
@@ -57,13 +57,13 @@ DIALECTS = {
 }
 
 
-def lower(kernel: Kernel, target: Target) -> Lowered:
+def lower(kernel: Kernel, target: Target, winner: Winner | None = None) -> Lowered:
     """Make a kernel's program: plan, legalize, emit. TT_VERIFY checks each form on the way."""
     if config.verify:
         verify_indexed(kernel)
     dialect = DIALECTS[target.kind]
     with watch() as taken:
-        choice = timed("lower: plan")(choose)(kernel, target)
+        choice = timed("lower: plan")(choose)(kernel, target, winner)
         planned = tuple([replace(each, scalars=kernel.scalars) for each in choice.linears])
         legal = tuple([_run_passes(dialect.passes, each, target) for each in planned])
         program = timed("lower: emit")(dialect.emit)(legal, kernel.name, target)

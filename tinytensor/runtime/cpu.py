@@ -62,6 +62,11 @@ class CpuDevice(HostDevice[Executable]):
         self._workspace = Workspace()
         self._lock = ForkSafeLock()
 
+    @property
+    def model(self) -> str:
+        """Return what the processor is called."""
+        return read_processor().model
+
     def compile(self, programs: Iterable[Program]) -> list[Executable]:
         """Compile programs, or load what an earlier process compiled; in the programs' order.
 

@@ -57,6 +57,11 @@ class DeviceBase(ABC, Generic[Work]):
     def __repr__(self) -> str:
         return f"Device[{self.name!r}]"
 
+    @property
+    def model(self) -> str:
+        """What the hardware is called: measured times belong to it."""
+        return self.target.name
+
     def allocate(self, nbytes: int) -> Buffer:
         """Get a buffer of `nbytes` uninitialized bytes; under TT_STRESS every float in it is NaN.
 
@@ -145,6 +150,15 @@ class DeviceBase(ABC, Generic[Work]):
             self.run(work, buffers, scalars, extents=extents)
 
         return Launcher(start, None)
+
+    def join(self, calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
+        """Make one call of many that ran before, which starts them without pauses between."""
+
+        def run_all() -> None:
+            for call in calls:
+                call()
+
+        return run_all
 
     def disassemble(self, work: Work) -> str:
         """Give the machine code of some work as text; a device without any says so."""

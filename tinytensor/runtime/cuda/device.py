@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
@@ -66,6 +68,11 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         self._workspace: Buffer | None = None
         self._launch_lock = threading.Lock()
         self._compile_lock = threading.Lock()
+
+    @property
+    def model(self) -> str:
+        """Return what the GPU is called."""
+        return self.gpu.name
 
     def compile(self, programs: Iterable[Program]) -> list[CudaExecutable]:
         """Compile programs, or load what an earlier process compiled; in the programs' order.
@@ -150,6 +157,26 @@ class CudaDevice(DeviceBase[CudaExecutable]):
     def reserve_workspace(self, works: Sequence[CudaExecutable]) -> None:
         """Make the scratch memory large enough for some executables."""
         self._workspace_address(max([work.workspace_bytes for work in works], default=0))
+
+    def join(self, calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
+        """Capture calls, which start work on the stream and allocate nothing, into one graph."""
+        call = self.driver.call
+        mode = self.driver.constant("CUstreamCaptureMode", "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL")
+        with self.context:
+            call("cuStreamBeginCapture", self.stream, mode)
+            try:
+                super().join(calls)()
+            finally:
+                captured = call("cuStreamEndCapture", self.stream)
+            graph = call("cuGraphInstantiate", captured, 0)
+            call("cuGraphDestroy", captured)
+        replay = partial(self._replay, graph)
+        weakref.finalize(replay, call, "cuGraphExecDestroy", graph).atexit = False
+        return replay
+
+    def _replay(self, graph: Handle) -> None:
+        with self.context:
+            self.driver.call("cuGraphLaunch", graph, self.stream)
 
     def disassemble(self, work: CudaExecutable) -> str:
         """Give an executable's machine code, by the toolkit's nvdisasm."""
