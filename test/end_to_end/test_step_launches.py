@@ -29,29 +29,6 @@ def set_gradients(tensors, seed):
         each.grad = Tensor(slopes.astype(np.float32)).realize()
 
 
-class LaunchCount:
-    """Counts what a device starts, by asking for every launch of its executables."""
-
-    def __init__(self, monkeypatch):
-        device = default_device()
-        self.count = 0
-        self._run = device.run
-        monkeypatch.setattr(device, "run", self._counted)
-
-    def _counted(self, work, buffers, scalars=(), *, extents=()):
-        if extents and hasattr(work, "tables"):
-            addresses = [each.address for each in buffers]
-            self.count += len(list(work.tables(addresses, extents)))
-        else:
-            self.count += len(getattr(work, "launches", (work,)))
-        self._run(work, buffers, scalars, extents=extents)
-
-
-@pytest.fixture
-def launches(monkeypatch):
-    return LaunchCount(monkeypatch)
-
-
 def sgd(x, state, slopes, count):
     state["buffer"] = 0.9 * state["buffer"] + slopes if count > 1 else slopes
     return x - 0.1 * state["buffer"]

@@ -198,6 +198,11 @@ def test_values_do_not_depend_on_the_choice(monkeypatch):
             Choice(2e-6, 1e-6, 1e-6, 30e-6, kernels=2, nbytes=4000),
             "storing takes 3 us, recomputing 30 us; recomputed below 143 B.",
         ),
+        # What is stored within one kernel needs no launch of its own.
+        (
+            Choice(2e-6, 0.0, 0.0, 4e-6, kernels=2, nbytes=4000),
+            "storing takes 2 us, recomputing 4 us; the kernels that read it share its rows.",
+        ),
         # 1.5 us against 2.1; without the launch 1.1, so a launch for 4 / 0.4 kB.
         (
             Choice(2e-6, 1e-6, 0.1e-6, 1.5e-6, kernels=2, nbytes=4000),
@@ -218,7 +223,7 @@ def test_values_do_not_depend_on_the_choice(monkeypatch):
             "recomputing takes 1 us, storing 3 us; reading it would take as long.",
         ),
     ],
-    ids=["stored", "size", "readers", "holding", "never"],
+    ids=["stored", "rows", "size", "readers", "holding", "never"],
 )
 def test_a_choice_says_what_would_change_it(choice, text):
     assert str(choice) == text

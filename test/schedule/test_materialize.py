@@ -6,6 +6,8 @@ from schedule.reading import decisions_of, kernels_of
 
 from tinytensor import Tensor, dtypes
 from tinytensor.nn.functional import layer_norm
+from tinytensor.tensor.formulas import greater, is_equal, lesser
+from tinytensor.tensor.nodes import broadcast, iota, reshape, select
 
 # A second of CPU_AVX512 is 100e9 bytes in cache, 120e9 additions, 4e9 exponentials; a launch, 1 us.
 
@@ -102,6 +104,29 @@ def test_what_is_padded_is_computed_inside_alone():
     x = Tensor(np.ones((1000, 500), np.float32))
 
     assert len(kernels_of(Tensor.cat([x * 2.0, x.exp()], 1))) == 1
+
+
+def exchanged(x, axis):
+    """The lesser of two elements along an axis of extent 2 before the greater."""
+    x, y = (broadcast(x.narrow(axis, part, 1).uop, x.shape) for part in range(2))
+    place = broadcast(reshape(iota(2), (2, *[1] * (len(x.shape) - axis - 1))), x.shape)
+    return select(is_equal(place, 0), lesser(x, y), greater(x, y))
+
+
+@pytest.mark.parametrize(("axes", "count"), [(4, 1), (5, 2), (8, 2), (9, 3)])
+def test_ways_that_places_choose_are_computed_side_by_side(axes, count):
+    x = Tensor(np.ones((*[2] * axes, 64), np.float32)).realize()
+    for axis in range(axes):
+        x = x._wrap(exchanged(x, axis))
+
+    told = decisions_of(x, kind="store")
+
+    assert len(kernels_of(x)) == count
+    side_by_side = "one kernel computes at most 16 values side by side."
+    assert [each.split(": ")[1] for each in told] == [
+        *[side_by_side] * (count - 1),
+        "its value was asked for.",
+    ]
 
 
 def test_a_value_read_at_very_many_places_is_stored():

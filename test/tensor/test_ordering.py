@@ -5,6 +5,7 @@ import pytest
 from schedule.reading import kernels_of
 
 from tinytensor import Tensor, config
+from tinytensor.target import CPU_AVX512, SM90A
 from tinytensor.tensor.ordering import LONGEST_RUN, ascending_order
 
 INTEGERS = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
@@ -84,3 +85,17 @@ def test_a_short_axis_takes_few_kernels():
     x = Tensor(np.arange(LONGEST_RUN, dtype=np.float32))
 
     assert len(kernels_of(x._wrap(ascending_order(x.uop, 0)))) <= 4
+
+
+@pytest.mark.parametrize("target", [CPU_AVX512, SM90A], ids=lambda target: target.kind)
+def test_merging_halves_several_times_a_kernel(target):
+    x = Tensor(np.zeros(5000, np.float32))
+
+    kernels = kernels_of(x._wrap(ascending_order(x.uop, 0)), target=target)
+
+    # 8 merges: 1 .. 8 exchanges of runs, and one of their halves, 4 a kernel; two kernels count
+    # the elements after each merge, and those of the runs. Keys and positions are two more.
+    exchanges = sum(-(-(merge + 1) // 4) for merge in range(1, 9))
+    assert len(kernels) <= exchanges + 2 * 9 + 2
+    pointwise = {each.sink for each in kernels if each.name.startswith("pointwise")}
+    assert len(pointwise) <= 8 + 2 + 2  # the first after each merge, then the same; keys, positions

@@ -247,8 +247,8 @@ def _kept(is_kept: UOp, x: UOp) -> UOp:
 
 def element_of_class(x: UOp, places: UOp, dim: int) -> UOp:
     """Return the element that each index names along the classes."""
-    single = nodes.reshape(places, (*x.shape[:dim], 1, *x.shape[dim + 1 :]))
-    indices = checked("cross_entropy", single, dim, x.shape[dim])
+    inside = checked("cross_entropy", places, dim, x.shape[dim])
+    indices = nodes.reshape(inside, (*x.shape[:dim], 1, *x.shape[dim + 1 :]))
     return nodes.reshape(nodes.gather_at(x, (dim,), [indices]), places.shape)
 
 

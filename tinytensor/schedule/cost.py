@@ -131,6 +131,8 @@ class Choice:
 
         With its size grows all that a value takes but the launch; with its readers, all but making.
         """
+        if not self.launch:
+            return "the kernels that read it share its rows"
         gain = self.recomputing - self.reading
         gain_with_size = gain - (self.storing - self.reading - self.launch)
         if gain_with_size > 0:

@@ -35,6 +35,7 @@ from tinytensor.schedule.cost import (
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.lower_views import ranges_over
 from tinytensor.schedule.region import LEAVES, MOST_READS, Region, RegionBuilder, source_of
+from tinytensor.schedule.rows import SHARED_KERNELS, space_of
 from tinytensor.schedule.uses import Evaluations, Reading, Use, Uses
 from tinytensor.target import Target
 from tinytensor.timing import timed
@@ -99,6 +100,7 @@ def _outputs_of(region: Region, roots: Sequence[UOp]) -> tuple[UOp, ...]:
 
 # A value is held where its readers are so many ranks apart; a rank apart it is so by half.
 HELD_RANKS = 2
+MOST_WAYS = 16  # values that a kernel computes side by side where its places choose between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +219,14 @@ class Chooser:
         for place, count in behind.items():
             self._loads[self.uses.kernel(place)] += Load(arithmetic=count * seconds)
             self._ops[self.uses.kernel(place)] += node.op not in VIEWS
-        for each in node.operands:
-            self._tell_operand(each, behind)
+        ways = ways_of(node)
+        for number, each in enumerate(node.operands):
+            told = behind
+            if ways > 1:  # each way is computed where it is taken, and which one is known there
+                told = {place: _share(number, ways, count) for place, count in behind.items()}
+            self._tell_operand(each, told)
             if node.op in ELEMENTWISE:
-                self._part_of[each] = behind
+                self._part_of[each] = told
 
     def _tell_operand(self, node: UOp, evaluations: Evaluations) -> None:
         self.uses.tell(node, evaluations)
@@ -259,6 +265,10 @@ class Chooser:
             return self._weigh(node, use)
         if (node.operands and node.op not in ELEMENTWISE) or reads_no_memory(node):
             return None
+        ways = ways_of(node)
+        if ways > 1 and ways * len(use.evaluations) > MOST_WAYS:
+            reason = f"one kernel computes at most {MOST_WAYS} values side by side."
+            return Decision("store", describe(node), reason)
         if self.fuse == 0 and not self._is_product(node, use):
             return Decision("store", describe(node), "TT_FUSE=0: one kernel per op.")
         if self.fuse == 0:
@@ -303,10 +313,14 @@ class Chooser:
             recomputing += self.seconds_longer(kernel, each, found)
             reading += (load + Load(memory=own)).seconds - load.seconds
         arithmetic = elements_now(node.shape) * found.seconds
-        making = Load(arithmetic, own + sum(map(self._moving, found.sources)))
-        launch = self.target.rates.launch_seconds
         ranks = [self._rank(kernel) for kernel in readings]
         later = max(ranks) - min(ranks)
+        is_costly = found.seconds * self.target.rates.functions >= 1
+        if is_costly and later < HELD_RANKS and self._share_rows(node, readings):
+            # No launch and no memory: one kernel for all, which computes a function once.
+            return Choice(arithmetic, 0.0, 0.0, recomputing, len(readings), nbytes_of(node))
+        making = Load(arithmetic, own + sum(map(self._moving, found.sources)))
+        launch = self.target.rates.launch_seconds
         return Choice(
             making=making.seconds + launch,
             launch=launch,
@@ -316,6 +330,19 @@ class Chooser:
             nbytes=nbytes_of(node),
             holding=holding_seconds(nbytes_of(node), self.target) * min(later / HELD_RANKS, 1),
         )
+
+    def _share_rows(self, node: UOp, kernels: Iterable[UOp]) -> bool:
+        """Whether some kernels fold the same rows of a value, and so will be one."""
+        if self.fuse < SHARED_KERNELS:
+            return False
+        folds = [each for each in kernels if each.op is Op.REDUCE]
+        spaces = [None if each in self.contractions else space_of(each) for each in folds]
+        space = spaces[0] if spaces else None
+        if space is None or not all([space.is_same(each) for each in spaces]):
+            return False
+        if any(space.place(each.shape) is None for each in (node, *kernels)):
+            return False
+        return space.fits(node.dtype.itemsize, self.target)
 
     def _rank(self, anchor: UOp) -> int:
         region = self.region_of.get(anchor)
@@ -352,6 +379,19 @@ def _count_behind(node: UOp, evaluations: int) -> int:
     if node.op is Op.REDUCE:
         return inner
     return -(-evaluations * inner // max(1, elements_now(node.shape)))  # not what is outside
+
+
+def ways_of(node: UOp) -> int:
+    """Return n for a WHERE that takes its first way at one of n places along an axis; else 1."""
+    if node.op is not Op.WHERE or node.operands[0].op is not Op.EQ:
+        return 1
+    place, taken = map(_below_views, node.operands[0].operands)
+    is_choice = place.op is Op.IOTA and taken.op is Op.CONST and place.shape[0] <= MOST_WAYS
+    return place.shape[0] if is_choice else 1
+
+
+def _share(way: int, ways: int, evaluations: int) -> int:
+    return -(-evaluations * (0, 1, ways - 1)[way] // ways)
 
 
 def describe_uses(total: int, node: UOp, kernels: int) -> str:

@@ -37,6 +37,7 @@ from tinytensor.schedule.region import MOST_READS, Region, ops_of
 from tinytensor.target import Target
 from tinytensor.timing import timed
 
+SHARED_KERNELS = 2  # the level of TT_FUSE from which results that could be apart share a kernel
 MOST_TRIED = 4  # readers of the same elements that a kernel may join
 
 
@@ -87,6 +88,14 @@ class Space:
     def has_rows(self) -> bool:
         """Whether the elements of a row are neighbors, because the last axis is folded."""
         return not self.kept or is_one(self.kept[-1])
+
+
+def space_of(anchor: UOp) -> Space | None:
+    """Return what a reduction folds; None for another op, and where nothing is folded."""
+    if anchor.op is not Op.REDUCE:
+        return None
+    full = anchor.operands[0].shape
+    return None if are_same(anchor.shape, full) or 0 in full else Space(anchor.shape, full)
 
 
 @dataclass(slots=True, eq=False)
@@ -191,7 +200,7 @@ class _Joiner:
         reads = [node for node in nodes if node in params]
         computed = sum(ops_of(node) for node in nodes if node not in params)
         ops = computed + len(reads) * (self._target.max_kernel_ops // MOST_READS)
-        space = self._space_of(region.anchor)
+        space = None if region.anchor in self._contractions else space_of(region.anchor)
         part = Part(region, outputs, tuple(reads), space, ops, 1 << len(self.group_of))
         producers = dict.fromkeys([self._writer[node] for node in reads if node in self._writer])
         before = 0
@@ -218,7 +227,8 @@ class _Joiner:
                 groups = (self.group_of[other], self.group_of[part])
                 readers = [self._waiting(each, roots) for each in groups]
                 is_timely = readers[0] == readers[1] or not all(readers)
-                if is_timely and all(each.space in (None, space) for each in groups):
+                spaces = [each.space for each in groups if each.space is not None]
+                if is_timely and all(space.is_same(each) for each in spaces):
                     self._join(*groups, space)
 
     def _waiting(self, group: Group, roots: AbstractSet[UOp]) -> set[Part]:
@@ -248,12 +258,6 @@ class _Joiner:
         if region.anchor in self._contractions:
             within = computed_within(region.anchor)
         return Numbering(self._stored, region.position.keys() | within)
-
-    def _space_of(self, anchor: UOp) -> Space | None:
-        if anchor.op is not Op.REDUCE or anchor in self._contractions:
-            return None
-        full = anchor.operands[0].shape
-        return None if are_same(anchor.shape, full) or 0 in full else Space(anchor.shape, full)
 
     def _join(self, first: Group, second: Group, elements: Space | None = None) -> None:
         """Make one group of two, the second of which runs later, or record why not."""

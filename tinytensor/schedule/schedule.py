@@ -20,12 +20,10 @@ from tinytensor.schedule.lower_views import Lowering, Point, ranges_over
 from tinytensor.schedule.materialize import materialize
 from tinytensor.schedule.order import order_kernels
 from tinytensor.schedule.reasons import add_reasons
-from tinytensor.schedule.rows import join_rows
+from tinytensor.schedule.rows import SHARED_KERNELS, join_rows
 from tinytensor.schedule.sparing import spare_outputs
 from tinytensor.target import Target
 from tinytensor.timing import timed
-
-SHARED_KERNELS = 2  # the level of TT_FUSE from which results that could be apart share a kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ sorting them keeps the order of equal keys, and the sorted integers tell the pos
 Runs are sorted by counting how many elements are less than each. Two sorted runs a and b merge as
 in a bitonic network: the lesser ones of a and of b backwards are the first half of the result, the
 greater ones the second, each in an order that halves sort further, down to runs. A halving reads
-neighboring elements at a fixed distance, so it is a kernel that any plan runs in wide vectors.
+neighboring elements at a fixed distance, so any plan runs it in wide vectors, a few in a kernel.
 
 Source: Batcher, Sorting networks and their applications, 1968.
 """
@@ -48,6 +48,8 @@ from tinytensor.tensor.nodes import (
 
 WORD = 2**32
 LONGEST_RUN = 32
+PIECES = 2  # of a run: merging halves down to those, whose elements are counted faster
+HALVINGS = 4  # in one shape, so that one kernel does them: 8 elements find a register each
 SIGNED = {32: dtypes.int32, 64: dtypes.int64}
 
 
@@ -106,13 +108,15 @@ def _order_of_words(rows: UOp, kept: int) -> UOp:
     count, extent = rows.shape
     splits = max(0, math.ceil(math.log2(extent / LONGEST_RUN)))
     run = -(-extent // 2**splits)
+    if splits:
+        run = -(-run // PIECES) * PIECES
     padded = nodes.pad_axis(rows, 1, 0, (run << splits) - extent, dtypes.int32.max)
     high = apply(Op.SHL, cast(padded, dtypes.int64), 32)
     low = broadcast(iota(run << splits), padded.shape)
     whole = reshape(either(high, low), (count << splits, run))
     runs = _sort_runs(whole)
     while runs.shape[0] > count:
-        runs = _merge(runs, run, kept)
+        runs = _merge(runs, run // PIECES, kept)
     return both(take_part(runs, 1, range(kept)), WORD - 1)
 
 
@@ -132,30 +136,32 @@ def _sort_runs(x: UOp) -> UOp:
 def _merge(x: UOp, run: int, kept: int) -> UOp:
     """Return every two sorted rows as one, or its first half where that holds all to be kept."""
     count, extent = x.shape
-    first, second = _halves(x, extent)
+    pairs = reshape(x, (count // 2, 2, extent))
+    first, second = _halves(pairs, 1)
     backwards = take_part(second, 2, range(extent - 1, -1, -1))
     is_enough = extent >= kept
-    merged = lesser(first, backwards) if is_enough else _exchange(first, backwards)
-    shape = (count // 2, extent if is_enough else 2 * extent)
-    width = extent // 2
-    while width >= run:
-        merged = _exchange(*_halves(merged, width))
-        width //= 2
-    pieces = reshape(merged, (math.prod(shape) // run, run))
-    return reshape(_sort_runs(pieces), shape)
+    merged = lesser(first, backwards) if is_enough else _exchange(1, first, backwards)
+    width, rows = extent, merged.shape[:2]
+    left = int(math.log2(width // run))
+    # What is left over goes with the first exchange: the others are the same for all merges.
+    for halvings in (left % HALVINGS, *[HALVINGS] * (left // HALVINGS)):
+        width >>= halvings
+        merged = reshape(merged, (*rows, *[2] * halvings, width))
+        for axis in range(len(rows), len(rows) + halvings):
+            merged = _exchange(axis, *_halves(merged, axis))
+        rows = (math.prod(merged.shape) // width,)
+    pieces = reshape(merged, (math.prod(merged.shape) // run, run))
+    return reshape(_sort_runs(pieces), (count // 2, extent if is_enough else 2 * extent))
 
 
-def _halves(x: UOp, width: int) -> list[UOp]:
-    """Return the even and the odd pieces of some width, as rows of one piece."""
-    count = math.prod(x.shape) // (2 * width)
-    split = reshape(x, (count, 2, width))
-    return [take_part(split, 1, range(half, half + 1)) for half in range(2)]
+def _halves(x: UOp, axis: int) -> list[UOp]:
+    """Return both parts of an axis of extent 2."""
+    return [take_part(x, axis, range(half, half + 1)) for half in range(2)]
 
 
-def _exchange(first: UOp, second: UOp) -> UOp:
-    """Return rows of two pieces: the lesser of two elements before, the greater behind."""
-    count, _, width = first.shape
-    shape = (count, 2, width)
+def _exchange(axis: int, first: UOp, second: UOp) -> UOp:
+    """Return the lesser of two elements before the greater, side by side along an axis."""
+    shape = nodes.replace_axis(first.shape, axis, 2)
     x, y = (broadcast(each, shape) for each in (first, second))
-    half = broadcast(reshape(iota(2), (2, 1)), shape)
+    half = broadcast(reshape(iota(2), (2, *[1] * (len(shape) - axis - 1))), shape)
     return select(is_equal(half, 0), lesser(x, y), greater(x, y))

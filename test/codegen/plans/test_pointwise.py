@@ -8,7 +8,7 @@ from tinytensor.codegen.plans.merging import merge_ranges
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import cast, compare, const, index_const, make_range, where
+from tinytensor.ops.uop import binary, cast, compare, const, index_const, make_range, walk, where
 from tinytensor.target import CPU_AVX512
 
 F32 = dtypes.float32
@@ -107,6 +107,34 @@ def test_a_pad_is_three_segments():
     inside = facts.segments[1].stores[0].operands[2]
     assert inside.op is Op.LOAD
     assert len(inside.operands) == 2
+
+
+def exchanged(rows, halves, width, innermost=False):
+    """The lesser of two elements before the greater, at as many places for the greater."""
+    r, h, c = make_range(0, rows), make_range(1, halves), make_range(2, width)
+    builder = KernelBuilder(r, h, c)
+    source = builder.param(F32, rows * 2 * width)
+    x, y = (load(source, r * 2 * width + part * width + c) for part in range(2))
+    lesser = compare(Op.EQ, cast(h, dtypes.int64), const(dtypes.int64, 0))
+    index = (r * width + c) * halves + h if innermost else (r * halves + h) * width + c
+    value = where(lesser, binary(Op.MIN, x, y), binary(Op.MAX, x, y))
+    builder.store(index, value, rows * halves * width)
+    return builder.kernel()
+
+
+@pytest.mark.parametrize(
+    ("halves", "innermost", "stores"),
+    [(2, False, 2), (8, False, 8), (16, False, 16), (17, False, 1), (2, True, 1)],
+)
+def test_a_choice_along_a_short_range_is_a_store_for_each_value(halves, innermost, stores):
+    kernel = exchanged(3, halves, 21, innermost)
+
+    (segment,) = pointwise.facts(kernel, CPU_AVX512).segments
+
+    assert len(segment.stores) == stores
+    is_chosen = any(each.op is Op.WHERE for each in walk(segment.stores))
+    assert is_chosen == (stores == 1)
+    assert_plans_agree(kernel)
 
 
 def joined(count, width):

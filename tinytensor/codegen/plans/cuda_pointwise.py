@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tinytensor.codegen.block_builder import BlockBuilder
+from tinytensor.codegen.plans.choices import unroll_choices
 from tinytensor.codegen.plans.lanes import accesses_of
 from tinytensor.codegen.plans.merging import FOLDS, merge_ranges, replace_ranges
 from tinytensor.codegen.plans.nest import Point, emit
@@ -63,7 +64,7 @@ def facts(kernel: Kernel, target: Target) -> CudaPointwiseFacts | None:
     """Choose the lanes and their range; None for a kernel with a fold."""
     if any(node.op in FOLDS for node in walk((kernel.sink,))):
         return None
-    merged = merge_ranges(kernel)
+    merged = merge_ranges(unroll_choices(kernel))
     if not merged.ranges:
         return CudaPointwiseFacts(merged, Spread(()), 1, THREADS)
     roots = (merged.sink,)

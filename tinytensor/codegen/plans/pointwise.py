@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinytensor.codegen.builder import Builder
+from tinytensor.codegen.plans.choices import unroll_choices
 from tinytensor.codegen.plans.lanes import accesses_of, best_lane_range, lanes_along, values_of
 from tinytensor.codegen.plans.merging import FOLDS, merge_ranges
 from tinytensor.codegen.plans.nest import Body, Nest, Point, Span, emit
@@ -33,7 +34,7 @@ def facts(kernel: Kernel, target: Target) -> PointwiseFacts | str | None:
     """Choose the lane range and its segments, or say why not; None for a kernel with a fold."""
     if any(node.op in FOLDS for node in walk((kernel.sink,))):
         return None
-    merged = merge_ranges(kernel)
+    merged = merge_ranges(unroll_choices(kernel))
     candidates = [each for each in merged.ranges if each.extent > 1]
     if not candidates:
         return "it has at most one element; vectors need several."
