@@ -105,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     device = Device[canonical_device(options.device)]
     products = [each for each in options.products or PRODUCTS if options.work in each.name]
+    products.sort(key=lambda each: each.m * each.n * each.k)  # large ones may be cut off
     where = place() | {"device": device.model, "version": tinytensor.__version__}
     where |= {} if options.commit is None else {"commit": options.commit}
     print(f"{where['device']}, {where['commit']}, {where['date']}")
