@@ -378,7 +378,8 @@ def _plan_for(
         known = _SCHEDULES[key] = _schedule(order, roots, replaceable, device, options)
         if len(_SCHEDULES) > MOST_SCHEDULES:
             _SCHEDULES.popitem(last=False)
-    _SCHEDULES.move_to_end(key)
+    elif len(_SCHEDULES) == MOST_SCHEDULES:  # before, who was used last is all the same
+        _SCHEDULES.move_to_end(key)
     return known
 
 

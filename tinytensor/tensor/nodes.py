@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from tinytensor.dtype import DType, dtypes
@@ -24,12 +25,18 @@ COMPARISONS = frozenset(COMPARE)
 
 def full(dtype: DType, value: Number, shape: Shape) -> UOp:
     """Return an array of one value, which takes no memory."""
-    return broadcast(const(dtype, value), shape)
+    return _filled(const(dtype, value), shape)
 
 
 def full_like(x: UOp, value: Number) -> UOp:
     """Return an array of one value with x's dtype and shape."""
-    return broadcast(const(x.dtype, value), x.shape)
+    return _filled(const(x.dtype, value), x.shape)
+
+
+# The same numbers are written again and again: kept, they are a third of the nodes of a norm.
+@functools.lru_cache(maxsize=1024)
+def _filled(single: UOp, shape: Shape) -> UOp:
+    return broadcast(single, shape)
 
 
 def iota(extent: int) -> UOp:
