@@ -19,7 +19,7 @@ from tinytensor.errors import CompileError, DeviceError, IndexOutOfRange, Site
 from tinytensor.ops.attrs import CheckAttrs
 from tinytensor.ops.instances import split
 from tinytensor.ops.kernel import Kernel
-from tinytensor.ops.op import Op
+from tinytensor.ops.op import VIEWS, Op
 from tinytensor.ops.program import Program
 from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
 from tinytensor.program_cache import Made, make_program
@@ -215,7 +215,7 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
         shaped = [_with_shape(leaf, root.uop) for leaf, root in zip(found, roots, strict=True)]
         for root, leaf in zip(roots, shaped, strict=True):
             # A constant is cheaper than its memory, and the fill of a PAD must stay one.
-            if root.uop.op is not Op.CONST and _contents_of(root.uop) is not leaf:
+            if not _is_constant(root.uop) and _contents_of(root.uop) is not leaf:
                 _COMPUTED[root.uop] = weakref.ref(leaf)
         return shaped
 
@@ -241,6 +241,12 @@ def _contents_of(node: UOp) -> UOp:
     while node.op in (Op.RESHAPE, Op.DETACH):
         node = node.operands[0]
     return node
+
+
+def _is_constant(node: UOp) -> bool:
+    while node.op in VIEWS:
+        node = node.operands[0]
+    return node.op is Op.CONST
 
 
 def _with_shape(leaf: UOp, root: UOp) -> UOp:
