@@ -29,7 +29,7 @@ with contextlib.suppress(ImportError):  # a machine that only runs gpu tests may
 
 # The tests of these folders say nothing of a device: each runs on the CPU and on a GPU, but for the
 # thousands of random programs, which run on the default device alone.
-ON_EVERY_DEVICE = {"tensor", "end_to_end", "fuzz", "schedule"}
+ON_EVERY_DEVICE = {"tensor", "end_to_end", "fuzz", "schedule", "jit"}
 
 
 def pytest_addoption(parser):

@@ -16,6 +16,7 @@ def test_an_empty_environment_gives_the_defaults():
         "verify": False,
         "stress": False,
         "fp32_matmul": "exact",
+        "tune": "stored",
         "device": "",
         "cache_dir": "",
         "cache_bytes": 1_073_741_824,

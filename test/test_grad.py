@@ -15,7 +15,7 @@ from tinytensor.tensor.formulas import mul
 # What gives no float from floats, has no operands, or is handled before the table is asked.
 WITHOUT_GRADIENT = {
     *COMPARE,
-    *(Op.CONST, Op.BUFFER, Op.IOTA, Op.FLOORDIV, Op.PHILOX, Op.CHECK),
+    *(Op.CONST, Op.VARIABLE, Op.BUFFER, Op.IOTA, Op.FLOORDIV, Op.PHILOX, Op.CHECK),
     *(Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.DETACH),
 }
 

@@ -7,6 +7,7 @@ import pytest
 from schedule.reading import kernels_of
 
 from tinytensor import Tensor, config
+from tinytensor.captures import wants_schedule
 from tinytensor.ops.kernel import Decision
 from tinytensor.report import (
     Planned,
@@ -17,7 +18,6 @@ from tinytensor.report import (
     print_launch,
     reads_of,
     schedule_lines,
-    wants_schedule,
     work_of,
 )
 from tinytensor.schedule.schedule import Options, schedule

@@ -11,9 +11,13 @@ from typing import Any
 from tinytensor import functions, nn, optim
 from tinytensor.config import config
 from tinytensor.dtype import dtypes
+from tinytensor.explain import explain
 from tinytensor.functions import tensor
+from tinytensor.jit.function import jit
+from tinytensor.profile import profile
 from tinytensor.runtime.device import Device
 from tinytensor.tensor import autograd
+from tinytensor.tensor.dynamic import mark_dynamic
 from tinytensor.tensor.generator import Generator, initial_seed, manual_seed
 from tinytensor.tensor.grad_mode import (
     enable_grad,
@@ -23,23 +27,29 @@ from tinytensor.tensor.grad_mode import (
     set_grad_enabled,
 )
 from tinytensor.tensor.tensor import Tensor
+from tinytensor.variable import Variable
 
 __version__ = "0.1.0"
 __all__ = [
     "Device",
     "Generator",
     "Tensor",
+    "Variable",
     "autograd",
     "config",
     "dtypes",
     "enable_grad",
+    "explain",
     "inference_mode",
     "initial_seed",
     "is_grad_enabled",
+    "jit",
     "manual_seed",
+    "mark_dynamic",
     "nn",
     "no_grad",
     "optim",
+    "profile",
     "set_grad_enabled",
     "tensor",
 ]

@@ -88,6 +88,15 @@ SETTINGS = (
         "How products of float32 matrices are computed: in float32, or on GPUs that can do so from "
         "factors rounded to TF32, which keeps 10 bits of the fraction.",
     ),
+    Setting(
+        "TT_TUNE",
+        "tune",
+        "stored",
+        ("stored", "0", "1"),
+        "Which candidate of a kernel's plan is taken: the fastest that was ever measured here and "
+        "stored, else the best by estimate; 0 by estimate alone; 1 measures the best few of every "
+        "kernel that is compiled, and stores the fastest.",
+    ),
     Setting("TT_DEVICE", "device", "", None, "The default device; empty: the best one present."),
     Setting(
         "TT_CACHE_DIR",
@@ -126,9 +135,11 @@ class Config:
     verify: bool
     stress: bool
     fp32_matmul: str
+    tune: str
     device: str
     cache_dir: str
     cache_bytes: int
+    changes = 0  # counts them, for who keeps what depends on settings
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         for setting in SETTINGS:
@@ -141,6 +152,11 @@ class Config:
             names = ", ".join(BY_ATTRIBUTE)
             raise TypeError(f"config: no such setting: {attribute}; must be one of {names}.")
         super().__setattr__(attribute, setting.check(value))
+        self.note_change()
+
+    def note_change(self) -> None:
+        """Let all look again who keep what depends on settings."""
+        Config.changes += 1
 
     @contextmanager
     def __call__(self, **changes: Value) -> Iterator[None]:

@@ -40,6 +40,10 @@ class CompileError(TinyTensorError, RuntimeError):
     """A compiler refused a kernel."""
 
 
+class TraceError(TinyTensorError, RuntimeError):
+    """A function that is traced does what no program can do."""
+
+
 class InternalError(TinyTensorError, RuntimeError):
     """The package broke one of its own invariants: never the user's mistake."""
 

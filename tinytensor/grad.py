@@ -13,11 +13,13 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
+from tinytensor.captures import Differentiated
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import GradientError
 from tinytensor.ops.attrs import Combine, DetachAttrs, DeviceAttrs
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, cast
+from tinytensor.ops.size import is_repeated
+from tinytensor.ops.uop import UOp, cast, walk
 from tinytensor.tensor.formulas import (
     add,
     cos,
@@ -43,10 +45,12 @@ from tinytensor.tensor.nodes import (
     put_slices,
     reshape,
     select,
+    stretch,
     take_slices,
     widen,
 )
 from tinytensor.tensor.updates import fold_at
+from tinytensor.timing import WATCHES, note
 
 Gradients = Sequence[UOp | None]
 # (results, their upstream gradients) -> the inputs' gradients; None where there is none.
@@ -236,6 +240,8 @@ def gradients(
     Cost: linear in the graph between the roots and the leaves.
     """
     order = _walk(roots, ends)
+    if WATCHES:
+        note(Differentiated(weakref.WeakSet(walk(roots))))
     inner = [node for node in order if node not in ends]
     found = _Accumulator(inner, targets)
     for root, upstream in zip(roots, upstreams, strict=True):
@@ -378,13 +384,13 @@ def _of_permuted(g: UOp, out: UOp, x: UOp) -> UOp:
 
 
 def _of_expanded(g: UOp, out: UOp, x: UOp) -> UOp:
-    axes = [axis for axis, extent in enumerate(x.shape) if extent != out.shape[axis]]
+    axes = [axis for axis, n in enumerate(x.shape) if is_repeated(n, out.shape[axis])]
     return fold_sum(g, tuple(axes))
 
 
 def _of_padded(g: UOp, out: UOp, x: UOp, fill: UOp) -> UOp:
     inside = zip(out.attrs.before, x.shape, strict=True)
-    return take_slices(g, [range(before, before + extent) for before, extent in inside])
+    return take_slices(g, [stretch(before, extent) for before, extent in inside])
 
 
 def _of_sliced(g: UOp, out: UOp, x: UOp) -> UOp:

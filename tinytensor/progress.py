@@ -16,12 +16,13 @@ Kernel = TypeVar("Kernel")
 
 
 class Progress:
-    """Counts the kernels that were begun and those that are compiled, from any thread.
+    """Counts the kernels that were begun and those that are done, from any thread.
 
     Nothing is shown where stderr is no terminal, nor before a second has passed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, done: str = "compiled") -> None:
+        self._word = done
         self._begun = 0
         self._done = 0
         self._lock = threading.Lock()
@@ -47,12 +48,13 @@ class Progress:
             yield each
 
     def step(self) -> None:
-        """Count one more kernel as compiled, and show the line."""
+        """Count one more kernel as done, and show the line."""
         with self._lock:
             self._done += 1
             if time.perf_counter() - self._start >= PATIENCE_SECONDS and _is_terminal():
                 self._is_shown = True
-                _write(f"{ERASE}tinytensor: {self._done} of {self._begun} kernels are compiled")
+                shown = f"{self._done} of {self._begun} kernels are {self._word}"
+                _write(f"{ERASE}tinytensor: {shown}")
 
 
 def _is_terminal() -> bool:

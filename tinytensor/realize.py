@@ -5,39 +5,34 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tinytensor import report
+from tinytensor.captures import CAPTURES, note_forward, wants_schedule
 from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
-from tinytensor.errors import CompileError, DeviceError, IndexOutOfRange, Site
+from tinytensor.errors import CompileError, IndexOutOfRange, Site
+from tinytensor.lazy import lazy_import
 from tinytensor.ops.attrs import CheckAttrs
-from tinytensor.ops.instances import split
-from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import VIEWS, Op
-from tinytensor.ops.program import Program
-from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
-from tinytensor.program_cache import Made, make_program
+from tinytensor.ops.size import are_same, value_of
+from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
+from tinytensor.program_cache import winners_stamp
+from tinytensor.replay import Replay
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device
+from tinytensor.runtime.interrupts import uninterrupted
 from tinytensor.runtime.lock import ForkSafeLock
-from tinytensor.schedule.describe import describe
-from tinytensor.schedule.memory import assign_memory
-from tinytensor.schedule.numbers import Numbered, take_out_numbers
-from tinytensor.schedule.order import nbytes_of, written_by
 from tinytensor.schedule.probes import complaint, probe_of
-from tinytensor.schedule.schedule import Options, schedule
-from tinytensor.target import Target
+from tinytensor.schedule_cache import keep_plan, key_of_structure, read_plan
+from tinytensor.structure import Structure, structure_of, variables_of
+from tinytensor.timing import WATCHES, count, now, tell, timed
 
-if TYPE_CHECKING:
-    from tinytensor.codegen.lower import Lowered
-
-MOST_COMPILED = 4096
 MOST_SCHEDULES = 1024
 MOST_UNREAD = 256
 
@@ -48,7 +43,7 @@ class Root:
 
     With `is_dropped`, whoever asks holds the node once and will hold the result in its place. He
     may name a leaf that he held before: when nobody else can read it, the result may be computed
-    in its memory.
+    in its memory. `keep` is given the leaf of the value, and nothing comes between.
     """
 
     uop: UOp
@@ -56,51 +51,7 @@ class Root:
     site: Site | None = None
     is_dropped: bool = False
     replaces: UOp | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A kernel made ready for a device; `lowered` is None where it was not lowered just now."""
-
-    kernel: Kernel
-    lowered: Lowered | None
-    work: Any  # each device runs its own kind of work
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a param lies: in the memory of a node, by its number in the walk, or in the arena."""
-
-    holder: int | None
-    offset: int
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """One kernel of a schedule, where its params lie, and its scalars.
-
-    Of an instanced kernel they are those of all instances, with their extents.
-    """
-
-    compiled: Compiled
-    addresses: tuple[Address, ...]
-    extents: tuple[int, ...]
-    scalars: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The launches of a schedule, and the memory they need: all of it, before the first one runs.
-
-    Units: `arena_bytes`. `roots` and `replaced` are numbers in the walk: of the results, and of the
-    leaves whose memory some of them take.
-    """
-
-    launches: tuple[Launch, ...]
-    arena_bytes: int
-    roots: tuple[int, ...]
-    replaced: dict[int, int]
+    keep: Callable[[UOp], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +65,20 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Values to compute and the walk of everything below them, operands before users."""
+    """Values to compute and the walk of everything below them, operands before users.
+
+    `known` are the nodes in whose place the graph has the leaf that holds their value.
+    """
 
     roots: tuple[UOp, ...]
     order: list[UOp]
+    known: dict[UOp, UOp]
 
 
-# A kernel's sink, whether it is instanced, device, TT_STRESS, TT_FP32_MATMUL.
-Key = tuple[UOp, bool, str, bool, str]
-Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
+# A structure, the values of its variables, the device, and the settings a schedule depends on.
+Key = tuple[Structure, tuple[int, ...], str, tuple[object, ...]]
 
-# Memory of BUFFER leaves, the lines that made them, memory that several leaves have, and the leaf
-# that holds an expression's value while somebody keeps it.
-_STORAGE: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
-_SITES: weakref.WeakKeyDictionary[UOp, Site] = weakref.WeakKeyDictionary()
-_SHARED: weakref.WeakSet[Buffer] = weakref.WeakSet()
-_COMPUTED: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
-_COMPILED: OrderedDict[Key, Compiled] = OrderedDict()
-# By a kernel without its numbers: the sink of the first with any.
-_FIRST: weakref.WeakValueDictionary[Key, UOp] = weakref.WeakValueDictionary()
-_SCHEDULES: OrderedDict[tuple[Structure, str, Options, str], Plan] = OrderedDict()
+_SCHEDULES: OrderedDict[Key, Replay] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
 _LOCK = ForkSafeLock()
@@ -158,7 +103,7 @@ def from_host(array: npt.NDArray[Any], dtype: DType, device: str) -> UOp:
     memory = Device[device].allocate(array.size * dtype.itemsize)
     if array.size:
         Device[device].copy_in(memory, np.ascontiguousarray(array).reshape(-1))
-    _STORAGE[leaf] = memory
+    leaf.memory = memory
     return leaf
 
 
@@ -182,16 +127,19 @@ def read_probes() -> None:
             raise IndexOutOfRange(_with_line(sentence, [probe.site]))
 
 
+@timed("wait")
 def _copy_out(leaf: UOp) -> npt.NDArray[Any]:
     array = np.empty(leaf.shape, leaf.dtype.storage_numpy)
     if array.size:
-        Device[leaf.attrs.device].copy_out(_STORAGE[leaf], array.reshape(-1))
+        Device[leaf.attrs.device].copy_out(storage_of(leaf), array.reshape(-1))
     return array
 
 
 def storage_of(leaf: UOp) -> Buffer:
     """Return the memory of a BUFFER leaf, for what reads it where it lies."""
-    return _STORAGE[leaf]
+    memory: Buffer | None = leaf.memory
+    assert memory is not None, "memory: a leaf that is replaced has no reader"
+    return memory
 
 
 def realize(roots: Sequence[Root]) -> list[UOp]:
@@ -200,24 +148,45 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
     An error leaves every value as it was: all memory is there before the first kernel runs.
     """
     with _LOCK:
+        begin = now() if WATCHES else None
         unread = _unread_leaves(roots)
-        graph = _resolve_copies([_contents_of(root.uop) for root in roots])
-        leaves: dict[tuple[str, UOp], UOp] = {}
+        graph = _resolve_copies([contents_of(root.uop) for root in roots])
+        if CAPTURES:
+            note_forward(graph.known)
+        ready: list[Ready] = []
         for device in dict.fromkeys(root.device for root in roots):
             wanted = {
-                node: root if root.replaces in unread else replace(root, replaces=None)
+                node: _keeping(root, unread)
                 for node, root in zip(graph.roots, roots, strict=True)
                 if root.device == device
             }
-            made = _compute(wanted, graph.order, Device[device])
-            leaves.update({(device, node): leaf for node, leaf in made.items()})
-        found = [leaves[root.device, node] for node, root in zip(graph.roots, roots, strict=True)]
-        shaped = [_with_shape(leaf, root.uop) for leaf, root in zip(found, roots, strict=True)]
-        for root, leaf in zip(roots, shaped, strict=True):
-            # A constant is cheaper than its memory, and the fill of a PAD must stay one.
-            if not _is_constant(root.uop) and _contents_of(root.uop) is not leaf:
-                _COMPUTED[root.uop] = weakref.ref(leaf)
-        return shaped
+            ready.append(_make_ready(wanted, graph.order, Device[device]))
+        # A value that is computed over another one must reach its holder.
+        with uninterrupted(bool(unread)):
+            made = {each.device.name: _run(each) for each in ready}
+            nodes = zip(roots, graph.roots, strict=True)
+            held = [_hold(root, made[root.device][node]) for root, node in nodes]
+        if begin is not None:
+            tell("realize", begin)
+        return held
+
+
+def _hold(root: Root, found: UOp) -> UOp:
+    """Give a root's holder the leaf of its value, in the root's own shape."""
+    leaf = _with_shape(found, root.uop)
+    # A constant is cheaper than its memory, and the fill of a PAD must stay one.
+    if not _is_constant(root.uop) and contents_of(root.uop) is not leaf:
+        root.uop.computed = weakref.ref(leaf)
+    if root.keep is not None:
+        root.keep(leaf)
+    return leaf
+
+
+def _keeping(root: Root, unread: Container[UOp]) -> Root:
+    """Return a root that replaces a leaf only if nobody can read it."""
+    if root.replaces is None or root.replaces in unread:
+        return root
+    return replace(root, replaces=None)
 
 
 def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> list[UOp]:
@@ -225,18 +194,19 @@ def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> l
 
     They are stored intermediates, and leaves that lie in memory already. Computes nothing.
     """
-    graph = _resolve_copies([_contents_of(each) for each in (*earlier, *later)])
+    graph = _resolve_copies([contents_of(each) for each in (*earlier, *later)])
     inside = set(walk(graph.roots[: len(earlier)]))
     roots = [each for each in dict.fromkeys(graph.roots) if each.op is not Op.BUFFER]
-    options = Options(config.fuse, config.verify, config.stress)
-    kept: dict[UOp, None] = {}
-    for call in schedule(roots, _target_of(Device[device]), options):
-        if not inside.issuperset(written_by(call)):
-            kept.update(dict.fromkeys([each for each in call.nodes if each in inside]))
-    return list(kept)
+    kept: list[UOp] = _planning().kept_between(inside, roots, Device[device])
+    return kept
 
 
-def _contents_of(node: UOp) -> UOp:
+def _planning() -> ModuleType:
+    """Return what makes plans; who reads all of them from the disk never loads it."""
+    return lazy_import("tinytensor.planning", None, "realize")
+
+
+def contents_of(node: UOp) -> UOp:
     """Return the node with the same memory: a reshaped value is stored like the value itself."""
     while node.op in (Op.RESHAPE, Op.DETACH):
         node = node.operands[0]
@@ -250,38 +220,42 @@ def _is_constant(node: UOp) -> bool:
 
 
 def _with_shape(leaf: UOp, root: UOp) -> UOp:
-    if leaf.shape == root.shape:
+    if leaf.shape is root.shape or are_same(leaf.shape, root.shape):
         return leaf
-    other = buffer(leaf.dtype, root.shape, leaf.attrs.device)
-    _STORAGE[other] = _STORAGE[leaf]
-    _SHARED.add(_STORAGE[leaf])
+    return alias_of(leaf, root.shape)
+
+
+def alias_of(leaf: UOp, shape: tuple[int, ...]) -> UOp:
+    """Return another leaf with the same memory."""
+    other = buffer(leaf.dtype, shape, leaf.attrs.device)
+    other.memory = storage_of(leaf)
+    other.memory.is_shared = True
     return other
 
 
 def _resolve_copies(roots: Sequence[UOp]) -> Graph:
     """Replace what is already computed, and each COPY, by the leaf that holds its value."""
     nodes = walk(roots)
-    known = _computed_among(nodes) if _COMPUTED else {}
+    known = _computed_among(nodes)
     if known:
         nodes = walk(roots, stop=set(known))
     copies = [each for each in nodes if each.op is Op.COPY and each not in known]
     if not copies and not known:
-        return Graph(tuple(roots), nodes)
+        return Graph(tuple(roots), nodes, known)
     for node in copies:
-        source = _contents_of(substitute_all(node.operands, known)[0])
+        source = contents_of(substitute_all(node.operands, known)[0])
         device = _device_of(source) or node.attrs.device
         root = Root(source, device)
-        leaf = _compute({source: root}, walk((source,)), Device[device])[source]
+        leaf = _run(_make_ready({source: root}, walk((source,)), Device[device]))[source]
         moved = leaf if device == node.attrs.device else _move(leaf, node.attrs.device)
         known[node] = _with_shape(moved, node)
-    replaced = tuple([_contents_of(node) for node in substitute_all(tuple(roots), known)])
-    return Graph(replaced, walk(replaced))
+    replaced = tuple([contents_of(node) for node in substitute_all(tuple(roots), known)])
+    return Graph(replaced, walk(replaced), known)
 
 
 def _computed_among(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
     """Return the leaves of those nodes whose value somebody still keeps."""
-    found = [(node, _COMPUTED.get(node)) for node in nodes]
-    leaves = [(node, made()) for node, made in found if made is not None]
+    leaves = [(node, node.computed()) for node in nodes if node.computed is not None]
     return {node: leaf for node, leaf in leaves if leaf is not None}
 
 
@@ -311,7 +285,7 @@ def _unread_leaves(roots: Sequence[Root]) -> set[UOp]:
     held = [node for node, count in zip(nodes, counts, strict=True) if count > counts[-1]]
     lasting = set(walk([*held, *[root.uop for root in roots if not root.is_dropped]]))
     named = [root.replaces for root in roots if root.is_dropped and root.replaces is not None]
-    return {leaf for leaf in named if leaf not in lasting and _STORAGE[leaf] not in _SHARED}
+    return {leaf for leaf in named if leaf not in lasting and not leaf.memory.is_shared}
 
 
 def _replaceable(
@@ -329,64 +303,122 @@ def _replaceable(
     }
 
 
-def _compute(wanted: dict[UOp, Root], nodes: Sequence[UOp], device: AnyDevice) -> dict[UOp, UOp]:
-    """Run the kernels that give some nodes on a device; return each node's leaf.
+@dataclass(frozen=True, slots=True, eq=False)
+class Ready:
+    """Values to compute on a device, whose kernels are compiled."""
+
+    wanted: dict[UOp, Root]
+    order: Sequence[UOp]
+    probes: Sequence[Probe]
+    replay: Replay
+    device: AnyDevice
+
+
+def _make_ready(wanted: dict[UOp, Root], nodes: Sequence[UOp], device: AnyDevice) -> Ready:
+    """Find the kernels that give some nodes on a device.
 
     `nodes` is the walk of a graph that holds them, and perhaps what other devices compute.
     """
     roots = [node for node in wanted if node.op is not Op.BUFFER]
-    leaves = {node: node for node in wanted if node.op is Op.BUFFER}
     order = nodes if len(roots) == len(wanted) else walk(roots)
     sites = [root.site for root in wanted.values()]
-    probes = _probes_below(roots, order, sites)
+    probes = probes_below(roots, order, sites)
     if probes:
         roots = list(dict.fromkeys([*roots, *[each.node for each in probes]]))
         order = walk(roots)
     replaceable = _replaceable(wanted, order, device)
     try:
-        plan = _plan_for(order, roots, replaceable, device)
+        replay = _replay_for(order, roots, replaceable, device)
     except CompileError as error:
         raise CompileError(_with_line(str(error), sites)) from error
-    memory = _run(plan, order, device)
-    for number, node in zip(plan.roots, roots, strict=True):
-        leaf = buffer(node.dtype, node.shape, device.name)
-        _STORAGE[leaf] = memory[number]
-        site = wanted[node].site if node in wanted else None
-        if site is not None:
-            _SITES[leaf] = site
-        leaves[node] = leaf
-    _UNREAD.extend([replace(each, node=leaves[each.node]) for each in probes])
+    return Ready(wanted, order, probes, replay, device)
+
+
+def _run(ready: Ready) -> dict[UOp, UOp]:
+    """Launch the kernels; return each node's leaf."""
+    wanted, order, replay = ready.wanted, ready.order, ready.replay
+    leaves = {node: node for node in wanted if node.op is Op.BUFFER}
+    memories = replay.run([storage_of(order[number]) for number in replay.leaves])
+    for result, memory in zip(replay.results, memories, strict=True):
+        if result.replaced is not None:
+            order[result.replaced].memory = None
+        node = order[result.number]
+        leaf = leaves[node] = buffer(node.dtype, node.shape, ready.device.name)
+        leaf.memory = memory
+        memory.site = wanted[node].site if node in wanted else None
+    if ready.probes:
+        expect([replace(each, node=leaves[each.node]) for each in ready.probes])
     return leaves
 
 
-def _probes_below(
+def probes_below(
     roots: Sequence[UOp], order: Sequence[UOp], sites: Sequence[Site | None]
 ) -> list[Probe]:
     """Return a probe for each CHECK that some values depend on."""
     if not [node for node in order if node.op is Op.CHECK]:
         return []
-    if len(_UNREAD) > MOST_UNREAD:
-        read_probes()
     site = next((each for each in sites if each is not None), None)
     checks = [node for node in walk(roots) if node.op is Op.CHECK]
     found = [(probe_of(check), check.attrs) for check in checks]
     return [Probe(node, attrs, site) for node, attrs in found if node is not None]
 
 
-def _plan_for(
+def prepare(
+    roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: str
+) -> tuple[Replay, list[UOp]]:
+    """Return the launches that compute some values, and the walk that numbers their nodes.
+
+    What somebody has computed of them counts for nothing: the leaves may hold other values later.
+    """
+    with _LOCK:
+        order = walk(roots)
+        return _replay_for(order, roots, replaceable, Device[device]), order
+
+
+def expect(probes: Sequence[Probe]) -> None:
+    """Read probes that have been computed at the next host read."""
+    with _LOCK:
+        if len(_UNREAD) > MOST_UNREAD:
+            read_probes()
+        _UNREAD.extend(probes)
+
+
+def _replay_for(
     order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: AnyDevice
-) -> Plan:
+) -> Replay:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
-    options = Options(config.fuse, config.verify, config.stress)
-    key = (_structure_of(order, roots, replaceable), device.name, options, config.fp32_matmul)
+    options = (config.fuse, config.verify, config.stress, config.fp32_matmul, config.tune)
+    variables = variables_of(order)
+    structure: Structure = _structure_of(order, roots, replaceable)
+    if variables:
+        structure = structure_of(order, roots, replaceable, variables)
+    key = (structure, tuple(map(value_of, variables)), device.name, options)
     known = _SCHEDULES.get(key)
-    if known is None or report.wants_schedule():
-        known = _SCHEDULES[key] = _schedule(order, roots, replaceable, device, options)
+    if known is None or not _shows_enough(known):
+        is_told = wants_schedule() or config.debug or config.verify or config.stress
+        is_kept = not is_told and not variables and config.tune != "1"
+        stamp = winners_stamp() if is_kept and config.tune == "stored" else ""
+        name = key_of_structure(structure, (options, stamp), device) if is_kept else None
+        plan = None if name is None else read_plan(name, device)
+        count("plans made" if plan is None else "plans found")
+        if plan is None:
+            plan = _planning().make_plan(order, roots, replaceable, device, structure, variables)
+            if name is not None:
+                keep_plan(name, plan)
+        known = _SCHEDULES[key] = Replay(plan, device)
         if len(_SCHEDULES) > MOST_SCHEDULES:
             _SCHEDULES.popitem(last=False)
-    elif len(_SCHEDULES) == MOST_SCHEDULES:  # before, who was used last is all the same
+        return known
+    if WATCHES:
+        count("plans found")
+    if len(_SCHEDULES) > MOST_SCHEDULES // 2:  # else none of them goes soon
         _SCHEDULES.move_to_end(key)
     return known
+
+
+def _shows_enough(replay: Replay) -> bool:
+    """Whether a plan made before has all that DEBUG tells of it."""
+    return not wants_schedule() and (not config.debug or replay.has_kernels)
 
 
 def _structure_of(
@@ -396,197 +428,20 @@ def _structure_of(
 
     Nor does it matter to a schedule where gradients end.
     """
-    numbers = {node: number for number, node in enumerate(order)}
-    described = [
-        (node.dtype, node.attrs.shape)
-        if node.op is Op.BUFFER
-        else (
-            *(node.op, node.dtype, None if node.op is Op.DETACH else node.attrs),
-            *[numbers[each] for each in node.operands],
-        )
-        for node in order
-    ]
+    numbers = dict(zip(order, range(len(order)), strict=True))
+    number_of = numbers.__getitem__
+    described: list[object] = []
+    for node in order:
+        op = node.op
+        if op is Op.BUFFER:
+            described += (node.dtype, node.shape)
+        else:
+            content = None if op is Op.DETACH else node.content
+            described += (op, node.dtype, content, *map(number_of, node.operands))
     pairs = [(numbers[root], numbers.get(leaf)) for root, leaf in replaceable.items()]
-    return (*described, *[numbers[root] for root in roots], *pairs)
-
-
-def _schedule(
-    order: Sequence[UOp],
-    roots: Sequence[UOp],
-    replaceable: dict[UOp, UOp],
-    device: AnyDevice,
-    options: Options,
-) -> Plan:
-    calls = schedule(roots, _target_of(device), options) if roots else []
-    assigned = assign_memory(calls, roots, replaceable)
-    numbered = [_share_program(step.kernel, device) for step in assigned.steps]
-    kernels = [each.kernel for each in numbered]
-    ready_before = [_key_of(kernel, device) in _COMPILED for kernel in kernels]
-    compiled = _compile(kernels, device)
-    if kernels and report.wants_schedule():
-        plans = [each.lowered.decisions if each.lowered else () for each in compiled]
-        reads = report.reads_of(calls)
-        told = [reads[step.number] for step in assigned.steps]
-        planned = zip(kernels, told, plans, ready_before, strict=True)
-        target = _target_of(device)
-        sizes = [step.extents for step in assigned.steps]
-        shown = [report.Planned(*a, target, b) for a, b in zip(planned, sizes, strict=True)]
-        report.show_schedule(roots, shown)
-        for each in compiled:
-            _show_code(each, device)
-    numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}
-    launches: list[Launch] = []
-    for made, step, given in zip(compiled, assigned.steps, numbered, strict=True):
-        places = [(numbers.get(at.holder), at.offset, at.nbytes) for at in step.locations]
-        addresses = tuple([Address(*place) for place in places])
-        launches.append(Launch(made, addresses, step.extents, given.scalars))
-    return Plan(
-        launches=tuple(launches),
-        arena_bytes=assigned.arena_bytes,
-        roots=tuple([numbers[root] for root in roots]),
-        replaced={numbers[root]: numbers[leaf] for root, leaf in assigned.replaced.items()},
-    )
-
-
-def _show_code(compiled: Compiled, device: AnyDevice) -> None:
-    if compiled.lowered is None or config.debug < 3:
-        return
-    code = device.disassemble(compiled.work) if config.debug >= 6 else ""
-    report.print_code(compiled.lowered, code)
+    return (*described, None, *[numbers[root] for root in roots], *pairs)
 
 
 def _with_line(sentence: str, sites: Sequence[Site | None]) -> str:
     lines = [site.describe() for site in sites if site is not None]
     return f"{sentence}\nwhile computing the value made at {lines[0]}" if lines else sentence
-
-
-def _run(plan: Plan, order: Sequence[UOp], device: AnyDevice) -> dict[int | None, Buffer]:
-    """Launch the kernels of a plan, all of whose memory is there; return that of its results."""
-    held = _take_memory(plan, order, device)
-    for leaf in plan.replaced.values():
-        del _STORAGE[order[leaf]]
-    for launch in plan.launches:
-        _launch(launch, [_buffer_at(held, each, order) for each in launch.addresses], device)
-    return held
-
-
-def _take_memory(plan: Plan, order: Sequence[UOp], device: AnyDevice) -> dict[int | None, Buffer]:
-    """Allocate results and the arena, by number in the walk; a replaced leaf gives its memory.
-
-    Raises: DeviceError when there is too little; then nothing has changed.
-    """
-    held: dict[int | None, Buffer] = {}
-    purpose = "the scratch memory of kernels"
-    try:
-        device.reserve_workspace([launch.compiled.work for launch in plan.launches])
-        purpose = "the values between"
-        if plan.arena_bytes:
-            held[None] = device.allocate(plan.arena_bytes)
-        for number in plan.roots:
-            purpose = describe(order[number])
-            leaf = plan.replaced.get(number)
-            if leaf is None:
-                held[number] = device.allocate(nbytes_of(order[number]))
-            else:  # kernels read the leaf before they write the result
-                held[number] = held[leaf] = _STORAGE[order[leaf]]
-    except DeviceError as error:
-        held.clear()  # else the traceback keeps what was allocated
-        raise DeviceError(f"{error}\nasked for {purpose}\n{_largest_on(device)}") from error
-    return held
-
-
-def _largest_on(device: AnyDevice) -> str:
-    leaves = [leaf for leaf in _STORAGE if leaf.attrs.device == device.name]
-    return report.largest({leaf: _SITES.get(leaf) for leaf in leaves})
-
-
-def _buffer_at(held: dict[int | None, Buffer], address: Address, order: Sequence[UOp]) -> Buffer:
-    whole = held.get(address.holder)
-    if whole is None:
-        assert address.holder is not None, "memory: the arena is there when a kernel uses it"
-        return _STORAGE[order[address.holder]]
-    return whole.part(address.offset, address.nbytes)
-
-
-def _launch(launch: Launch, buffers: Sequence[Buffer], device: AnyDevice) -> None:
-    compiled, extents = launch.compiled, launch.extents
-    if config.stress:
-        for part in split(buffers, extents):
-            _poison(compiled.kernel, part, device)
-    if not config.debug:
-        device.run(compiled.work, buffers, launch.scalars, extents=extents)
-        return
-    start = device.event_record()
-    device.run(compiled.work, buffers, launch.scalars, extents=extents)
-    time_us = device.elapsed_us(start, device.event_record())
-    report.print_launch(compiled.kernel, device.name, time_us, extents)
-
-
-def _poison(kernel: Kernel, buffers: Sequence[Buffer], device: AnyDevice) -> None:
-    """Fill what a kernel writes and does not read: so that a read of what is there gives NaN."""
-    read = {node.operands[0].attrs.number for node in walk([kernel.sink]) if node.op is Op.LOAD}
-    for number, param in enumerate(kernel.params):
-        if param.written and number not in read:
-            device.poison(buffers[number])
-
-
-def _compile(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
-    """Make kernels ready; those with the same canonical sink are lowered once, ever."""
-    keys = [_key_of(kernel, device) for kernel in kernels]
-    ready = {key: _COMPILED[key] for key in keys if key in _COMPILED and _tells(_COMPILED[key])}
-    missing = {key: each for key, each in zip(keys, kernels, strict=True) if key not in ready}
-    for key, made in zip(missing, _lower_all(list(missing.values()), device), strict=True):
-        ready[key] = _COMPILED[key] = made
-        if len(_COMPILED) > MOST_COMPILED:
-            _COMPILED.popitem(last=False)
-    return [ready[key] for key in keys]
-
-
-def _share_program(kernel: Kernel, device: AnyDevice) -> Numbered:
-    """Return a kernel without its numbers, if a program was asked for that differs in them alone.
-
-    The first such program knows its numbers, the second serves all others. Instances know theirs.
-    """
-    is_python = device.target.kind == "python"
-    if kernel.instanced or is_python or _key_of(kernel, device) in _COMPILED:
-        return Numbered(kernel)
-    bare = take_out_numbers(kernel)
-    if not bare.scalars:
-        return bare
-    first = _FIRST.setdefault(_key_of(bare.kernel, device), kernel.sink)
-    return Numbered(kernel) if first is kernel.sink else bare
-
-
-def _key_of(kernel: Kernel, device: AnyDevice) -> Key:
-    return (kernel.sink, kernel.instanced, device.name, config.stress, config.fp32_matmul)
-
-
-def _target_of(device: AnyDevice) -> Target:
-    """Return what the compiler plans for: under TT_STRESS a machine that is small everywhere."""
-    target = device.target.with_tf32() if config.fp32_matmul == "tf32" else device.target
-    return target.stressed() if config.stress else target
-
-
-def _tells(compiled: Compiled) -> bool:
-    """Whether a kernel made before has kept all that somebody wants to see of it."""
-    runs_itself = compiled.work is compiled.kernel
-    return runs_itself or compiled.lowered is not None or not report.wants_schedule()
-
-
-def _lower_all(kernels: Sequence[Kernel], device: AnyDevice) -> list[Compiled]:
-    target = _target_of(device)
-    if target.kind == "python" or not kernels:
-        return [Compiled(kernel, None, kernel) for kernel in kernels]
-    is_shown = report.wants_schedule()
-    made: list[Made] = []
-
-    def lower_next() -> Iterator[Program]:
-        for kernel in kernels:
-            made.append(make_program(kernel, target, is_shown))
-            yield made[-1].program
-
-    works = device.compile(lower_next())
-    return [
-        Compiled(kernel, each.lowered, work)
-        for kernel, each, work in zip(kernels, made, works, strict=True)
-    ]

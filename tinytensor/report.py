@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from tinytensor.captures import CAPTURES
 from tinytensor.config import config
 from tinytensor.dtype import dtypes
 from tinytensor.errors import Site
@@ -51,7 +52,8 @@ class Work:
 class Planned:
     """A kernel of a schedule, what it reads, what its plan decided, and whether it was compiled.
 
-    An instanced kernel has the extents of its instances.
+    An instanced kernel has the extents of its instances. `call` tells the values it touches; what
+    takes over an operand's memory is not yet merged there.
     """
 
     kernel: Kernel
@@ -60,25 +62,28 @@ class Planned:
     was_compiled: bool
     target: Target
     extents: Sequence[int] = ()
+    call: KernelCall | None = None
+    lowered: Lowered | None = None
 
 
-_CAPTURES: list[list[Planned]] = []
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A schedule that was watched: what was asked for, and the bytes of its arena."""
+
+    roots: tuple[UOp, ...]
+    arena_bytes: int
 
 
 @contextmanager
 def capture() -> Iterator[list[Planned]]:
     """Collect the kernels of every schedule made inside the block, by any thread."""
     found: list[Planned] = []
-    _CAPTURES.append(found)
+    CAPTURES.append(found)
+    config.note_change()
     try:
         yield found
     finally:
-        _CAPTURES[:] = [each for each in _CAPTURES if each is not found]
-
-
-def wants_schedule() -> bool:
-    """Tell whether somebody wants to see schedules: DEBUG=2 or a capture."""
-    return config.debug >= 2 or bool(_CAPTURES)
+        CAPTURES[:] = [each for each in CAPTURES if each is not found]
 
 
 def work_of(kernel: Kernel, extents: Sequence[int] = ()) -> Work:
@@ -160,7 +165,7 @@ def schedule_lines(planned: Sequence[Planned]) -> list[str]:
             lines.append(f"  reads     {each.reads}.")
         whole = at_extent(each.kernel, sum(each.extents)) if each.extents else each.kernel
         lines.append(f"  takes     {_takes(whole, each.target)}")
-        decisions = _merged((*each.kernel.decisions, *each.plan))
+        decisions = merged((*each.kernel.decisions, *each.plan))
         lines.extend(f"  {told.kind:9} {told.subject}: {told.reason}" for told in decisions)
     return lines
 
@@ -220,7 +225,7 @@ def _counts_below(
                 yield node, around[max(own, default=0)]
 
 
-def _merged(decisions: Sequence[Decision]) -> list[Decision]:
+def merged(decisions: Sequence[Decision]) -> list[Decision]:
     """Say a reason once for several subjects of one kind."""
     subjects: dict[tuple[str, str], list[str]] = {}
     for each in decisions:
@@ -242,7 +247,7 @@ def _joined(subjects: Sequence[str]) -> str:
 
 def show_schedule(roots: Sequence[UOp], planned: Sequence[Planned]) -> None:
     """Give a schedule to the captures; print it (DEBUG=2) and its two graph forms (DEBUG=3)."""
-    for found in _CAPTURES:
+    for found in CAPTURES:
         found.extend(planned)
     if config.debug < 2:
         return
@@ -263,7 +268,7 @@ def print_code(lowered: Lowered, machine_code: str) -> None:
         for each in lowered.legal:
             _print(f"--- LINEAR {name}, after legalize\n{show(each)}")
         for taken in lowered.times:
-            _print(f"pass {taken.name:14} {taken.seconds * 1e3:8.2f} ms")
+            _print(f"pass {taken.name:20} {taken.seconds * 1e3:8.2f} ms")
     if config.debug >= 4:
         _print(f"--- SOURCE {name}\n{lowered.program.source}")
     if config.debug >= 6:

@@ -7,17 +7,20 @@ smallest GPT-2; a short sequence keeps the kernels' own time small.
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from extra.bench.sections import Sections, child_seconds
 from extra.bench.table import place
 from extra.examples.gpt2 import Network, Shape, draw_words
-from tinytensor import config, manual_seed, optim, realize
+from tinytensor import config, manual_seed, optim, profile
 from tinytensor.nn.functional import cross_entropy
+from tinytensor.profile import BUILD
+from tinytensor.timing import own_seconds, stage
 
 MOST_SECONDS = 12.0
 HEAD_WIDTH = 64
@@ -55,36 +58,36 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def take_step(
     network: Network, optimizer: optim.Optimizer, options: argparse.Namespace, number: int
 ) -> float:
-    """Take one step, print what its sections took; return the seconds that no kernel ran."""
-    sections = Sections()
-    children, begin, cpu = child_seconds(), time.perf_counter(), time.process_time()
-    known = set(realize._SCHEDULES)
-    with sections.watch_package():
-        with sections.section("graph: forward"):
+    """Take one step, print what its stages took; return the seconds that no kernel ran."""
+    children, cpu = child_seconds(), time.process_time()
+    with profile() as found:
+        with stage("graph: forward"):
             words, following = draw_words(network.shape, options.batch, options.length, number)
             scores = network(words).flatten(0, 1)
             loss = cross_entropy(scores, following.flatten())
-        with sections.section("graph: gradients"):
+        with stage("graph: gradients"):
             optimizer.zero_grad()
             loss.backward()
-        with sections.section("graph: step"):
+        with stage("graph: step"):
             optimizer.step()
-    wall, cpu = time.perf_counter() - begin, time.process_time() - cpu
-    plans = [realize._SCHEDULES[key] for key in realize._SCHEDULES if key not in known]
-    launches = [each for plan in plans for each in plan.launches]
-    distinct = {id(each.compiled) for each in launches}
-    print(
-        f"step {number + 1}: {len(launches)} kernels were scheduled, {len(distinct)} are distinct"
-    )
+    cpu = time.process_time() - cpu
+    stages = [each for each in found.stages if each.name != BUILD]  # those run side by side
+    walls, processors = own_seconds(stages), own_seconds(stages, lambda each: each.cpu_seconds)
+    counts = Counter(each.name for each in stages)
+    made, distinct = counts["schedule: kernels"], counts["lower: record"]
+    print(f"step {number + 1}: {made} kernels were scheduled, {distinct} are distinct")
     print(f"{'':28}{'wall s':>9}{'cpu s':>9}{'calls':>8}")
-    for name, section in sections.times.items():
-        print(f"  {name:26}{section.wall:9.2f}{section.cpu:9.2f}{section.calls:8}")
+    for name, wall in walls.items():
+        print(f"  {name:26}{wall:9.2f}{processors[name]:9.2f}{counts[name]:8}")
     print(f"  {'C compiler, its processes':26}{'':9}{child_seconds() - children:9.2f}")
-    print(f"  {'all':26}{wall:9.2f}{cpu + child_seconds() - children:9.2f}", flush=True)
-    running = sum(
-        sections.times[name].wall for name in ("allocate", "run") if name in sections.times
-    )
-    return wall - running
+    print(f"  {'all':26}{found.seconds:9.2f}{cpu + child_seconds() - children:9.2f}", flush=True)
+    return found.seconds - walls.get("allocate", 0.0) - walls.get("launch", 0.0)
+
+
+def child_seconds() -> float:
+    """Return the processor time of all processes that were started and have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

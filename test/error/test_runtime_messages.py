@@ -1,8 +1,11 @@
 """Claims about the words of the runtime's errors."""
 
+import errno
+
 import pytest
 from runtime.c_programs import make_program
 
+from tinytensor.config import config
 from tinytensor.errors import CompileError, DeviceError
 from tinytensor.ops.program import Program
 from tinytensor.runtime import cpu
@@ -145,4 +148,18 @@ def test_a_kernel_that_cannot_be_loaded():
     assert head.startswith("cpu: kernel 'lost' cannot be loaded: ")
     assert tail == (
         "; it must export lost_method and lie where the system lets code be loaded (TT_CACHE_DIR)."
+    )
+
+
+def test_a_kernel_that_no_disk_takes(tmp_path, monkeypatch):
+    def refuse(self, name, payload):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tinytensor.runtime.cache.DiskCache.put", refuse)
+    with config(cache_dir=str(tmp_path)), pytest.raises(CompileError) as caught:
+        Device["CPU"].compile([make_program("", name="unstored")])
+
+    assert str(caught.value) == (
+        "cpu: kernel 'unstored' cannot be stored: No space left on device; "
+        "TT_CACHE_DIR must name a place with room."
     )

@@ -7,13 +7,16 @@ from meta.tree import PACKAGE, Source, python_sources
 
 # Each line may import the lines above it, and its own.
 LEVELS = (
-    ("errors", "config", "lazy", "dtype", "target", "progress"),
+    ("errors", "config", "lazy", "dtype", "target", "progress", "timing"),
     ("ops",),
     ("schedule", "codegen", "runtime"),
-    ("realize", "report", "program_cache", "variable"),
+    (
+        *("captures", "realize", "planning", "replay", "report", "program_cache", "schedule_cache"),
+        *("tracing", "tune", "variable", "families", "structure"),
+    ),
     ("tensor", "grad"),
     ("functions", "jit", "nn", "linalg", "special", "array_api", "distributed", "interop", "optim"),
-    ("explain", "profile", "tune", "selfcheck"),
+    ("explain", "profile", "selfcheck"),
     ("__init__", "__main__"),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}

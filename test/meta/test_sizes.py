@@ -12,11 +12,12 @@ from meta.tree import PACKAGE, Source, python_sources
 FILE_LINES = 500
 FUNCTION_LINES = 40
 DEPTH = 4
-# docs/decisions/code-budget.md says why these four are counted as they are.
+# docs/decisions/code-budget.md says why these five are counted as they are.
 BUDGETS = {
-    "compiler and runtime": 9600,
+    "compiler and runtime": 11000,
     "CUDA target": 6200,
-    "checking machinery": 2600,
+    "checking machinery": 2700,
+    "jit, explain and profile": 3200,
     "Tensor, gradients, nn and interop": 10000,
 }
 CHECKS = re.compile(
@@ -29,8 +30,12 @@ CUDA = re.compile(
     r"|ops/(tile|fragments|infer_blocks|attrs_blocks))"
 )
 APART = {"checks": "checking machinery", "cuda": "CUDA target"}
-COMPILER = {"ops", "schedule", "codegen", "runtime", "realize", "program_cache", "tune"}
-BASE = {"errors", "config", "lazy", "dtype", "target"}
+COMPILER = {
+    *("ops", "schedule", "codegen", "runtime", "realize", "planning", "replay"),
+    *("program_cache", "schedule_cache", "captures", "families", "structure", "tune"),
+}
+AROUND = {"jit", "tracing", "variable", "explain", "profile", "progress", "report"}
+BASE = {"errors", "config", "lazy", "dtype", "target", "timing"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 
@@ -86,6 +91,8 @@ def part_of(path):
 def budget_of(part):
     if part in COMPILER | BASE:
         return "compiler and runtime"
+    if part in AROUND:
+        return "jit, explain and profile"
     return APART.get(part, "Tensor, gradients, nn and interop")
 
 
@@ -155,8 +162,8 @@ def test_a_chain_of_elif_is_one_block():
 
 
 def test_a_budget_that_is_exceeded_is_found():
-    assert overspent({"ops": 8000, "schedule": 2000, "tensor": 10000}) == {
-        "compiler and runtime": 10000
+    assert overspent({"ops": 8000, "schedule": 4000, "tensor": 10000}) == {
+        "compiler and runtime": 12000
     }
 
 

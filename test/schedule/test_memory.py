@@ -13,11 +13,10 @@ from tinytensor.ops.attrs import ParamAttrs
 from tinytensor.ops.interpret_indexed import run_kernel
 from tinytensor.ops.kernel import Kernel, Param
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, buffer, make_range
+from tinytensor.ops.uop import UOp, buffer, make_range, nbytes_of
 from tinytensor.schedule.kernels import KernelCall
 from tinytensor.schedule.lower_views import ZERO
 from tinytensor.schedule.memory import assign_memory
-from tinytensor.schedule.order import nbytes_of
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.schedule.take_over import may_take, merge_params
 from tinytensor.target import CPU_AVX512

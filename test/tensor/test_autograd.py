@@ -167,13 +167,13 @@ def test_training_does_not_remember_former_steps():
 
 def test_every_step_of_training_uses_one_schedule(monkeypatch):
     scheduled = []
-    inner = __import__("tinytensor.realize", fromlist=["schedule"]).schedule
+    inner = __import__("tinytensor.planning", fromlist=["schedule"]).schedule
 
     def counted(*args):
         scheduled.append(args)
         return inner(*args)
 
-    monkeypatch.setattr("tinytensor.realize.schedule", counted)
+    monkeypatch.setattr("tinytensor.planning.schedule", counted)
     w = Tensor(np.full((3, 5), 0.5, np.float32), requires_grad=True).realize()
     for _ in range(3):
         (w * 0.71 + 0.3).tanh().sum().backward()

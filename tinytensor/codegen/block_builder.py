@@ -27,7 +27,8 @@ class BlockBuilder(Builder):
     """Builds what every thread of a grid runs; shared memory is given out in order of asking.
 
     An int where an index is asked becomes a constant. Effects take their order from the calls. A
-    plan may set `resident`, the blocks that a multiprocessor must have registers for.
+    plan may set `resident`, the blocks that a multiprocessor must have registers for, and `across`,
+    an index expression for how many blocks run along x.
     """
 
     has_maximum = True
@@ -45,13 +46,14 @@ class BlockBuilder(Builder):
         self.blocks = blocks
         self.threads = threads
         self.resident = 0
+        self.across: UOp | None = None
         self._shared_bytes = 0
         self._role_warps = 0
         self._running_threads = threads
 
     def finish(self) -> Linear:
         """Return the finished form with its grid."""
-        grid = Grid(self.blocks, self.threads, self._shared_bytes, self.resident)
+        grid = Grid(self.blocks, self.threads, self._shared_bytes, self.resident, self.across)
         return dataclasses.replace(super().finish(), grid=grid)
 
     # Who runs.

@@ -35,6 +35,7 @@ from tinytensor.ops.instances import MOST_ELEMENTS
 from tinytensor.ops.linear import Grid, Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import INSTANCE_WORDS, LaunchShape, Program
+from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp
 from tinytensor.target import Target
 
@@ -137,9 +138,10 @@ class CudaWriter(StatementWriter):
         maps = tuple([describe_map(each) for each in self.tensor_maps])
         shared_bytes = grid.shared_bytes
         waits = self.waits_itself
+        across = "" if grid.across is None else show(grid.across)
         block_elements = MOST_ELEMENTS // grid.blocks[0] if self.linear.is_instanced else 0
         shape = (entry, grid.blocks, grid.threads, shared_bytes, maps, waits)
-        return LaunchShape(*shape, block_elements)
+        return LaunchShape(*shape, block_elements, across)
 
     def entry(self, entry: str, has_workspace: bool) -> str:
         """Write the function."""

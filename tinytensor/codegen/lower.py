@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import time
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from tinytensor.codegen.emit_c import emit_c
 from tinytensor.codegen.emit_cuda import emit_cuda
@@ -16,21 +14,12 @@ from tinytensor.codegen.legalize_tiles import legalize_tiles
 from tinytensor.codegen.plan import choose
 from tinytensor.codegen.simplify_linear import simplify_linear
 from tinytensor.config import config
-from tinytensor.ops.kernel import Decision, Kernel
+from tinytensor.ops.kernel import Decision, Kernel, Winner
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.program import Program
 from tinytensor.ops.verify import verify_indexed, verify_linear
 from tinytensor.target import Target
-
-Made = TypeVar("Made")
-
-
-@dataclass(frozen=True, slots=True)
-class PassTime:
-    """How long a pass took. Units: seconds."""
-
-    name: str
-    seconds: float
+from tinytensor.timing import Stage, timed, watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +32,7 @@ class Lowered:
     decisions: tuple[Decision, ...]
     planned: tuple[Linear, ...]
     legal: tuple[Linear, ...]
-    times: tuple[PassTime, ...]
+    times: tuple[Stage, ...]
 
 
 Pass = Callable[[Linear, Target], Linear]
@@ -68,24 +57,25 @@ DIALECTS = {
 }
 
 
-def lower(kernel: Kernel, target: Target) -> Lowered:
+def lower(kernel: Kernel, target: Target, winner: Winner | None = None) -> Lowered:
     """Make a kernel's program: plan, legalize, emit. TT_VERIFY checks each form on the way."""
-    clock = _Clock()
     if config.verify:
         verify_indexed(kernel)
-    choice = clock.run("plan", lambda: choose(kernel, target))
-    planned = tuple([replace(each, scalars=kernel.scalars) for each in choice.linears])
     dialect = DIALECTS[target.kind]
-    legal = tuple([_run_passes(dialect.passes, each, target, clock) for each in planned])
-    program = clock.run("emit", lambda: dialect.emit(legal, kernel.name, target))
-    times = tuple(clock.times)
+    with watch() as taken:
+        choice = timed("lower: plan")(choose)(kernel, target, winner)
+        planned = tuple([replace(each, scalars=kernel.scalars) for each in choice.linears])
+        legal = tuple([_run_passes(dialect.passes, each, target) for each in planned])
+        program = timed("lower: emit")(dialect.emit)(legal, kernel.name, target)
+    own = threading.get_ident()  # while compilers run in other threads
+    times = tuple([each for each in taken.stages if each.thread == own])
     return Lowered(kernel, program, choice.plan, choice.decisions, planned, legal, times)
 
 
-def _run_passes(passes: Sequence[Pass], linear: Linear, target: Target, clock: _Clock) -> Linear:
+def _run_passes(passes: Sequence[Pass], linear: Linear, target: Target) -> Linear:
     _verify(linear)
     for each in passes:
-        linear = clock.run(each.__name__, functools.partial(each, linear, target))
+        linear = timed(f"lower: {each.__name__}")(each)(linear, target)
         _verify(linear)
     return linear
 
@@ -93,17 +83,3 @@ def _run_passes(passes: Sequence[Pass], linear: Linear, target: Target, clock: _
 def _verify(linear: Linear) -> None:
     if config.verify:
         verify_linear(linear)
-
-
-class _Clock:
-    """Collects how long passes take."""
-
-    def __init__(self) -> None:
-        self.times: list[PassTime] = []
-
-    def run(self, name: str, work: Callable[[], Made]) -> Made:
-        """Run a pass and note its time."""
-        begin = time.perf_counter()
-        made = work()
-        self.times.append(PassTime(name, time.perf_counter() - begin))
-        return made

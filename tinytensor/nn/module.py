@@ -11,7 +11,16 @@ from tinytensor.nn.parameter import Parameter, clear_gradients, exchange
 from tinytensor.tensor.casting import target_of
 from tinytensor.tensor.grad_mode import no_grad
 from tinytensor.tensor.tensor import Tensor
+from tinytensor.tracing import ACTIVE
 
+
+class _Changes:
+    """Counts the changes of all modules' attributes, for who keeps what depends on them."""
+
+    count = 0
+
+
+CHANGES = _Changes()
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 Target = DType | str | Tensor
 Argument = Any  # whatever a forward takes and gives
@@ -67,6 +76,8 @@ class Module:
 
     def __call__(self, *args: Argument, **options: Argument) -> Argument:
         """Return what forward computes."""
+        if ACTIVE.trace is not None:
+            ACTIVE.trace.modules[self] = None
         return self.forward(*args, **options)
 
     # Attributes.
@@ -82,6 +93,7 @@ class Module:
         raise AttributeError(f"{sentence}; it must be set before it is read.")
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 - anything
+        CHANGES.count += 1
         if isinstance(value, (Parameter, Module)):
             own = self._parameters if isinstance(value, Parameter) else self._modules
             for other in (self.__dict__, self._parameters, self._buffers, self._modules):
@@ -99,6 +111,7 @@ class Module:
             raise TypeError(f"{sentence}; what is registered must stay of its kind, or be None.")
 
     def __delattr__(self, name: str) -> None:
+        CHANGES.count += 1
         registry = self._registry_of(name)
         if registry is None:
             object.__delattr__(self, name)
@@ -124,6 +137,7 @@ class Module:
             raise KeyError(f"{who}: no such name: {name!r}; it must be a word without dots.")
         if name not in registry and hasattr(self, name):
             raise KeyError(f"{who}: the name is taken: {name!r}; it must be no attribute yet.")
+        CHANGES.count += 1
         registry[name] = value
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
@@ -331,6 +345,7 @@ class Module:
             for module in self.modules():
                 for name, tensor in module._buffers.items():
                     module._buffers[name] = None if tensor is None else converted(tensor)
+            CHANGES.count += 1
         return self
 
     def float(self) -> Self:

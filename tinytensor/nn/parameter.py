@@ -8,6 +8,7 @@ from typing import Any, Self
 from tinytensor.dtype import DType
 from tinytensor.ops.uop import UOp
 from tinytensor.tensor.tensor import Tensor
+from tinytensor.tracing import ACTIVE
 
 
 class Parameter(Tensor):
@@ -23,6 +24,8 @@ class Parameter(Tensor):
         self.cell, self.device, self.site = seen.cell, seen.device, seen.site
         self._grad = None
         self._look(seen._view)
+        if ACTIVE.trace is not None:
+            ACTIVE.trace.make(self, has_own_cell=False)
         if requires_grad:
             self._become_leaf()
 

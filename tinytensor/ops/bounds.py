@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import Open, UOp
 
 Bounds = tuple[int | float, int | float]
 Integers = tuple[int, int]
@@ -87,12 +87,16 @@ def _range(node: UOp) -> Bounds:
     return 0, max(node.extent - 1, 0)
 
 
+def _most(extent: int) -> int:
+    return int(bounds_of(extent.expression)[1]) if isinstance(extent, Open) else extent
+
+
 def _variable(node: UOp) -> Bounds:
     return node.attrs.least, node.attrs.most
 
 
 def _iota(node: UOp) -> Bounds:
-    return _fit(node.dtype, 0, max(node.attrs.extent - 1, 0))
+    return _fit(node.dtype, 0, max(_most(node.attrs.extent) - 1, 0))
 
 
 def _add(node: UOp) -> Bounds:
@@ -261,7 +265,8 @@ def _loop(node: UOp) -> Bounds:
 
 def _reduce(node: UOp) -> Bounds:
     x, *ranges = node.operands
-    extents = [each.extent for each in ranges] + [x.shape[axis] for axis in node.attrs.axes]
+    extents = [each.extent for each in ranges]
+    extents += [_most(x.shape[axis]) for axis in node.attrs.axes]
     count = math.prod(extents)
     if node.attrs.combine in (Combine.ARGMAX, Combine.ARGMIN):
         return 0, max(count - 1, 0)

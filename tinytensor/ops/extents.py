@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
@@ -26,6 +26,12 @@ def index_at(node: UOp, values: Mapping[UOp, int]) -> int:
         elif each not in found:
             found[each] = _evaluate(each, [found[operand] for operand in each.operands])
     return found[node]
+
+
+def index_with(node: UOp, scalars: Sequence[float]) -> int:
+    """Return an index expression's value in a launch with those scalars."""
+    variables = [each for each in walk([node]) if each.op is Op.VARIABLE]
+    return index_at(node, {each: int(scalars[each.attrs.number]) for each in variables})
 
 
 def _evaluate(node: UOp, operands: list[int]) -> int:

@@ -23,6 +23,7 @@ Shape = tuple[int, ...]
 INTEGER_ONLY = frozenset((*BITWISE, Op.FLOORDIV, Op.TRUNCDIV, Op.TRUNCMOD))
 BUFFERS = (Op.PARAM, Op.WORKSPACE, Op.SHARED, Op.TILE)
 FLOAT_ONLY = frozenset((*UNARY, *MACHINE, Op.DIV)) - {Op.NEG, Op.TRUNCDIV, Op.TRUNCMOD}
+ANY_NUMBER = frozenset(BINARY) - INTEGER_ONLY - FLOAT_ONLY - frozenset(APPROXIMATE)
 
 
 def _scalar(node: UOp) -> Shape:
@@ -136,9 +137,17 @@ def _expand(node: UOp) -> Shape:
     x = _same_dtype(node)
     shape: Shape = node.attrs.shape
     check(len(shape) == len(x.shape), node, "number of axes differs")
-    fits = all(src in (1, dst) for src, dst in zip(x.shape, shape, strict=True))
-    check(fits, node, "only axes of extent 1 expand")
+    for src, dst in zip(x.shape, shape, strict=True):
+        if not _is_repeated(src, dst):
+            check(False, node, "only axes of extent 1 expand")
     return shape
+
+
+def _is_repeated(extent: int, wanted: int) -> bool:
+    """Whether an extent expands: what is known only at launch is compared with 1 last."""
+    if type(extent) is int:
+        return extent == 1 or extent == wanted
+    return wanted == extent or extent == 1
 
 
 def _slice(node: UOp) -> Shape:

@@ -73,7 +73,8 @@ def run_launches(
         workspace = Memory(scratch, agents, is_poison=True)
         workspace.written = written
         launch = Launch(linear, linear.grid, params, workspace, scalars)
-        places = list(np.ndindex(*linear.grid.blocks)) if blocks is None else list(blocks)
+        whole = np.ndindex(*linear.grid.blocks_at(scalars))
+        places = list(whole if blocks is None else blocks)
         for number in order.permutation(len(places)):
             x, y, z = places[number]
             _run_block(Block(launch, (x, y, z)), order)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tinytensor.dtype import DType
 from tinytensor.errors import InternalError
-from tinytensor.ops.extents import index_at
+from tinytensor.ops.extents import index_with
 from tinytensor.ops.fold import fold
 from tinytensor.ops.interpret import (
     EVALUATE,
@@ -31,7 +31,7 @@ from tinytensor.ops.interpret import (
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
-from tinytensor.ops.uop import Number, UOp, walk
+from tinytensor.ops.uop import Number, UOp, exact_extent, walk
 
 # The widest temporary, in elements: 64 MiB of float64 around a contraction, whose operands are
 # computed again for every block; elsewhere what stays in the second-level cache.
@@ -78,7 +78,8 @@ def run_sink(
     affine = find_affine(nodes, scalars)
     steps = _plan_steps(nodes, affine)
     changing = frozenset([node.operands[0] for node in nodes if node.op is Op.STORE])
-    extents = {each: extent_at(each, scalars) for each in nodes if each.op is Op.RANGE}
+    found = [each for each in nodes if each.op is Op.RANGE]
+    extents = {each: index_with(exact_extent(each), scalars) for each in found}
     whole = _ranges_in_one_piece(nodes)
     split = [each for each in ranges if each not in whole]
     for block in _split_into_blocks(nodes, split, extents):
@@ -198,15 +199,6 @@ def _split_into_blocks(
     parts = [_parts(extents[each], count) for each, count in counts.items()]
     for chosen in itertools.product(*parts):
         yield dict(zip(counts, chosen, strict=True))
-
-
-def extent_at(range_: UOp, scalars: Sequence[Number]) -> int:
-    """Return how many values a RANGE has in a launch with those scalars."""
-    if not range_.is_open:
-        return range_.extent
-    variables = [node for node in walk(range_.operands) if node.op is Op.VARIABLE]
-    values = {each: int(scalars[each.attrs.number]) for each in variables}
-    return index_at(range_.operands[0], values)
 
 
 def _count(space: frozenset[UOp], counts: dict[UOp, int]) -> int:

@@ -23,6 +23,16 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Winner:
+    """The fastest measured candidate of a plan for a kernel, by its name, and what was measured."""
+
+    plan: str
+    version: int
+    candidate: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Contraction:
     """The checked facts of one CONTRACT: its node, its ranges by class, and what surrounds it.
 

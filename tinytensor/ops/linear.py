@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinytensor.dtype import dtypes
+from tinytensor.ops.extents import index_with
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.op import ELEMENTWISE, MACHINE, Op
 from tinytensor.ops.uop import UOp
@@ -23,13 +25,21 @@ class Grid:
     """The blocks and threads that run a LINEAR form on a GPU.
 
     A multiprocessor must have registers for `resident` blocks at a time; 0 leaves that to the
-    compiler. Units: `shared_bytes` of one block.
+    compiler. Where `across` is given, an index expression over variables, that many blocks along x
+    run, and `blocks` is the most. Units: `shared_bytes` of one block.
     """
 
     blocks: tuple[int, int, int]
     threads: int
     shared_bytes: int = 0
     resident: int = 0
+    across: UOp | None = None
+
+    def blocks_at(self, scalars: Sequence[float]) -> tuple[int, int, int]:
+        """Return the blocks of a launch with some scalars; one at least runs."""
+        if self.across is None:
+            return self.blocks
+        return max(1, index_with(self.across, scalars)), *self.blocks[1:]
 
 
 @dataclass(frozen=True, slots=True)

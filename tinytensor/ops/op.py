@@ -44,7 +44,7 @@ class Op(Enum):
     CONST = ("", "out = attrs.bits, read as dtype", a.ConstAttrs)
     BUFFER = ("", "out[i] = memory[i], row-major", a.BufferAttrs, T)
     IOTA = ("", "out[i] = i", a.ExtentAttrs, T)
-    VARIABLE = ("", "out = the launch's scalar attrs.number", a.VariableAttrs, IL)
+    VARIABLE = ("", "out = the launch's scalar attrs.number", a.VariableAttrs)
     # Elementwise arithmetic; integers wrap at their width, halves round once from float32.
     ADD = ("x y", "out[i] = x[i] + y[i]")
     SUB = ("x y", "out[i] = x[i] - y[i]")

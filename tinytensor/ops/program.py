@@ -33,6 +33,8 @@ class LaunchShape:
     `tensor_maps` are the entry's last arguments, in order; the runtime encodes each from its
     buffer's address and passes the 128 bytes by value. An entry that
     `waits_itself` may start while the launch before it ends: it touches memory only after waiting.
+    Where `across` is given, the text of an index expression over scalars, that many blocks run
+    along x, at least one.
     An instanced entry takes `block_elements` of one instance a block, and as many blocks as it
     needs; its one parameter is a table of INSTANCE_WORDS words: the number of instances, and for
     each its first block, its extent and its addresses.
@@ -45,6 +47,7 @@ class LaunchShape:
     tensor_maps: tuple[TensorMap, ...] = ()
     waits_itself: bool = False
     block_elements: int = 0
+    across: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field
 
 from tinytensor.ops.bounds import bounds_of, single_value
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, binary, index_const
+from tinytensor.ops.uop import UOp, binary, index_const, walk
 
 MOST_TERMS = 64  # what is longer is left as written, so that the cost stays linear
 
@@ -86,6 +87,65 @@ def build(total: Sum) -> UOp:
     if result is None:
         return index_const(total.constant)
     return result + index_const(total.constant) if total.constant else result
+
+
+# Products of what is known only at launch.
+def multiply(x: Sum, y: Sum) -> Sum:
+    """Return the product of two sums, multiplied out: equal products become the identical node."""
+    total = Sum({}, x.constant * y.constant)
+    for one, other in ((x, y), (y, x)):
+        for node, coefficient in one.coefficients.items():
+            if other.constant:
+                total.add(node, coefficient * other.constant)
+    for a, coefficient in x.coefficients.items():
+        for b, factor in y.coefficients.items():
+            total.add(_joined([*_factors(a), *_factors(b)]), coefficient * factor)
+    return total
+
+
+def divide(x: Sum, y: Sum) -> Sum | None:
+    """Return the quotient of sums where each term of one is a multiple of the other, one term."""
+    if y.constant or len(y.coefficients) != 1:
+        return None
+    ((divisor, scale),) = y.coefficients.items()
+    quotient = Sum()
+    if x.constant:
+        return None
+    for node, coefficient in x.coefficients.items():
+        left = _factors(node)
+        for each in _factors(divisor):
+            if each not in left:
+                return None
+            left.remove(each)
+        if coefficient % scale:
+            return None
+        if left:
+            quotient.add(_joined(left), coefficient // scale)
+        else:
+            quotient.constant += coefficient // scale
+    return quotient
+
+
+def _factors(node: UOp) -> list[UOp]:
+    found, stack = [], [node]
+    while stack:
+        part = stack.pop()
+        if part.op is Op.MUL:
+            stack += part.operands
+        else:
+            found.append(part)
+    return found
+
+
+def _joined(factors: list[UOp]) -> UOp:
+    first, *others = sorted(factors, key=_place)
+    return functools.reduce(UOp.__mul__, others, first)
+
+
+def _place(node: UOp) -> tuple[object, ...]:
+    """What orders factors: their ops and numbers, from the top down."""
+    nodes = walk((node,))
+    return tuple([(each.op.name, getattr(each.attrs, "number", 0)) for each in reversed(nodes)])
 
 
 def join_remainders(total: Sum) -> Sum:

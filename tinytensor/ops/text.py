@@ -120,7 +120,10 @@ def _linear_lines(linear: Linear) -> list[str]:
 def _grid_lines(grid: Grid | None) -> list[str]:
     if grid is None:
         return []
-    return [f"grid {_show_value(grid.blocks)} {grid.threads} {grid.shared_bytes} {grid.resident}"]
+    lines = [f"grid {_show_value(grid.blocks)} {grid.threads} {grid.shared_bytes} {grid.resident}"]
+    if grid.across is not None:
+        lines.append(f"across {json.dumps(show(grid.across))}")
+    return lines
 
 
 # Reading.
@@ -137,6 +140,19 @@ def parse(text: str) -> tuple[UOp, ...] | Kernel | Linear:
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise InternalError(f"parse: the line makes no sense: {line.strip()!r}.") from error
     return reader.finish()
+
+
+def parse_node(text: str) -> UOp:
+    """Read what `show` wrote of one node."""
+    roots = parse(text)
+    if not (isinstance(roots, tuple) and len(roots) == 1):
+        raise InternalError(f"parse: it is no single node: {text!r}.")
+    return roots[0]
+
+
+def _text_after(line: str) -> str:
+    text: str = json.loads(line.partition(" ")[2])
+    return text
 
 
 class _Reader:
@@ -167,9 +183,12 @@ class _Reader:
         elif first == "param":
             self.params.append(Param(_parse_dtype(rest[0]), int(rest[1]), rest[2] == "written"))
         elif first == "grid":
-            self.grid = Grid(_parse_blocks(rest[0]), *[int(each) for each in rest[1:]])
+            threads, shared_bytes, resident = [int(each) for each in rest[1:]]
+            self.grid = Grid(_parse_blocks(rest[0]), threads, shared_bytes, resident)
         elif first == "scalars":
             self.scalars = rest[0]
+        elif first == "across" and self.grid is not None:
+            self.grid = dataclasses.replace(self.grid, across=parse_node(_text_after(line)))
         elif first == "contraction":
             self.contraction = _parse_contraction(rest, self.nodes)
         elif first == "ranges":

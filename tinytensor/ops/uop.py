@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from tinytensor.ops import attrs as a
 from tinytensor.ops.infer import INFER
 from tinytensor.ops.op import Op
 
-Key = tuple[Op, DType, tuple["UOp", ...], a.Attrs | None]
+Key = tuple[Op, DType, tuple["UOp", ...], object]
 Number = bool | int | float
 
 
@@ -24,16 +25,19 @@ class UOp:
     """
 
     __slots__ = (
-        *("__weakref__", "attrs", "bounds", "dtype", "is_differentiable"),
-        *("op", "operands", "shape"),
+        *("__weakref__", "attrs", "bounds", "computed", "content", "dtype"),
+        *("is_differentiable", "memory", "op", "operands", "shape"),
     )
     op: Op
     dtype: DType
     operands: tuple[UOp, ...]
     attrs: Any  # narrowed by `op`: each op has its own attrs class
+    content: object  # of the attrs, what tells them from others of their class
     shape: tuple[int, ...]
     bounds: tuple[int | float, int | float] | None  # filled by ops/bounds.py on first use
-    is_differentiable: bool | None  # filled by grad.py on first use
+    computed: weakref.ref[UOp] | None  # the leaf that holds the value, while somebody keeps it
+    is_differentiable: bool | None  # unless an operand may be: filled by grad.py on first use
+    memory: Any  # of a BUFFER: where its elements lie, a matter of the runtime; None until then
 
     def __new__(
         cls,
@@ -43,7 +47,8 @@ class UOp:
         attrs: a.Attrs | None = None,
     ) -> UOp:
         """Return the one node of that operation, building it when there is none."""
-        key = (op, dtype, operands, attrs)
+        content = _content_of(attrs)
+        key = (op, dtype, operands, content)
         reference = _INTERNED.get(key)
         node = reference() if reference is not None else None
         if node is not None:
@@ -54,9 +59,16 @@ class UOp:
         node.operands = operands
         node.attrs = attrs
         node.bounds = None
-        node.is_differentiable = None
+        node.content = content
+        node.computed = None
+        node.is_differentiable = None if op is Op.DETACH else False
+        for each in operands:
+            if each.is_differentiable is not False:
+                node.is_differentiable = None
         node.shape = INFER[op](node)
-        _INTERNED[key] = weakref.ref(node, _Forget(key))
+        kept = _Reference(node, _forget)
+        kept.key = key
+        _INTERNED[key] = kept
         return node
 
     def __repr__(self) -> str:
@@ -120,30 +132,43 @@ class UOp:
         return compare(Op.LE, self, other)
 
 
-class _Forget:
-    """Removes a dead node's key, unless another thread interned the key again meanwhile."""
+class Open:
+    """An int of a shape that is known only at launch; `ops/size.py` says what it does."""
+
+    __slots__ = ()
+    expression: UOp
+    value: int
+
+
+class _Reference(weakref.ref[UOp]):
+    """A node that lives as long as somebody holds it, and the key it is interned by."""
 
     __slots__ = ("key",)
-
-    def __init__(self, key: Key) -> None:
-        self.key = key
-
-    def __call__(self, reference: weakref.ref[UOp]) -> None:
-        if _INTERNED.get(self.key) is reference:
-            _INTERNED.pop(self.key, None)
+    key: Key
 
 
-_INTERNED: dict[Key, weakref.ref[UOp]] = {}
+def _forget(reference: Any) -> None:  # noqa: ANN401 - a _Reference
+    """Remove a dead node's key, unless another thread interned the key again meanwhile."""
+    key = reference.key
+    if _INTERNED.get(key) is reference:
+        _INTERNED.pop(key, None)
+
+
+_INTERNED: dict[Key, _Reference] = {}
 _SERIALS: Iterator[int] = itertools.count()
 
 
 def const(dtype: DType, value: Number) -> UOp:
     """Return the constant of that value, rounded or wrapped to the dtype."""
+    if isinstance(value, Open):
+        return cast(cast(value.expression, dtypes.int64), dtype)
     return UOp(Op.CONST, dtype, (), a.ConstAttrs(encode(dtype, value)))
 
 
 def index_const(value: int) -> UOp:
-    """Return a constant of the index dtype."""
+    """Return a constant of the index dtype, or what stands for a number known only at launch."""
+    if isinstance(value, Open):
+        return value.expression
     return UOp(Op.CONST, dtypes.index, (), a.ConstAttrs(value))
 
 
@@ -151,6 +176,8 @@ def operand(like: UOp, value: UOp | Number) -> UOp:
     """Return a node as it is, and a number as a constant of the other node's dtype."""
     if isinstance(value, UOp):
         return value
+    if like.dtype is dtypes.index:
+        return index_const(int(value) if isinstance(value, float) else value)
     made = const(like.dtype.scalar, value)
     if like.dtype.lanes > 1:
         return UOp(Op.SPLAT, like.dtype, (made,))
@@ -184,9 +211,32 @@ def bitcast(x: UOp, dtype: DType) -> UOp:
     return x if x.dtype is target else UOp(Op.BITCAST, target, (x,))
 
 
+def _content_of(attrs: a.Attrs | None) -> object:
+    """Return what tells attrs from others of their class: a field alone is hashed faster."""
+    if type(attrs) is a.ShapeAttrs:
+        return attrs.shape
+    if type(attrs) is a.ConstAttrs:
+        return attrs.bits
+    return attrs.order if type(attrs) is a.OrderAttrs else attrs
+
+
 def buffer(dtype: DType, shape: tuple[int, ...], device: str) -> UOp:
     """Return a leaf for a fresh allocation; no two calls give the same node."""
-    return UOp(Op.BUFFER, dtype, (), a.BufferAttrs(next(_SERIALS), shape, device))
+    leaf = UOp(Op.BUFFER, dtype, (), a.BufferAttrs(next(_SERIALS), shape, device))
+    leaf.memory = None
+    return leaf
+
+
+def living_nodes() -> list[UOp]:
+    """Return all nodes that somebody holds."""
+    nodes = [reference() for reference in list(_INTERNED.values())]
+    return [node for node in nodes if node is not None]
+
+
+def nbytes_of(node: UOp) -> int:
+    """Return the size of a node's value in memory, with the values that variables have now."""
+    elements = math.prod([n.value if isinstance(n, Open) else n for n in node.shape])
+    return elements * node.dtype.itemsize
 
 
 def make_range(number: int, extent: int, exact: UOp | None = None) -> UOp:

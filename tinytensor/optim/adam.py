@@ -6,6 +6,7 @@ import math
 
 from tinytensor.optim.optimizer import Group, Optimizer, Parameters, State, wide, zeros_in_memory
 from tinytensor.tensor.tensor import Tensor
+from tinytensor.tracing import repeat
 
 
 class Adam(Optimizer):
@@ -14,6 +15,8 @@ class Adam(Optimizer):
     With `decoupled_weight_decay` the decay is no part of the gradient: that is AdamW.
     DTypes: float parameters; halves compute in float32 and round once.
     """
+
+    fed = ("lr", "initial_lr", "step")
 
     def __init__(
         self,
@@ -49,11 +52,18 @@ class Adam(Optimizer):
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
         """Return the parameter after a step."""
         first, second = group["betas"]
-        state["step"] = count = state.get("step", 0) + 1
-        rate = group["lr"] / (1 - first**count)
-        kept = 1 - group["lr"] * group["weight_decay"]
-        options = (rate, math.sqrt(1 - second**count), kept)
-        rate_now, correction, kept_now = self.numbers(parameter, *options)
+
+        def count_step() -> None:
+            state["step"] = state.get("step", 0) + 1
+
+        def rates() -> tuple[float, ...]:
+            count = state["step"]
+            rate = group["lr"] / (1 - first**count)
+            kept = 1 - group["lr"] * group["weight_decay"]
+            return rate, math.sqrt(1 - second**count), kept
+
+        repeat(count_step)
+        rate_now, correction, kept_now = self.numbers(parameter, rates)
         known = wide(parameter)
         if group["weight_decay"] and group["decoupled_weight_decay"]:
             known = known * kept_now

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tinytensor.optim.optimizer import Optimizer
+from tinytensor.tracing import repeat
 
 Rate = Callable[[int], float]
 
@@ -38,6 +39,9 @@ class LRScheduler:
 
     def step(self) -> None:
         """Begin the next epoch."""
+        repeat(self._begin_epoch)
+
+    def _begin_epoch(self) -> None:
         self.last_epoch += 1
         for group, rate in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
             group["lr"] = rate

@@ -13,6 +13,7 @@ from tinytensor.runtime.buffer import Buffer
 from tinytensor.tensor.companions import take_companions
 from tinytensor.tensor.grad_mode import enable_grad, no_grad
 from tinytensor.tensor.tensor import Tensor
+from tinytensor.tracing import ACTIVE, feed
 
 Group = dict[str, Any]  # the options that some parameters share, and these as "params"
 Options = dict[str, Any]
@@ -50,7 +51,11 @@ class Optimizer:
 
     A subclass says in `update` what a parameter and its state become. All of it is computed by
     one schedule at the end of the step, together with the loss: so a graph never outlives a step.
+    What it reads of the options and of the state is a constant of a traced program, and guarded;
+    `fed` names what it reads through `numbers` and `repeat` alone, which may change.
     """
+
+    fed: tuple[str, ...] = ()
 
     def __init__(self, params: Parameters, defaults: Options) -> None:
         if isinstance(params, Tensor):
@@ -119,6 +124,8 @@ class Optimizer:
         The losses that were differentiated since the last step are computed as well, because
         their values cost nothing here. Returns what the closure does.
         """
+        if ACTIVE.trace is not None:
+            ACTIVE.trace.watch(self, f"the options and state of {type(self).__name__}", self._facts)
         loss = None
         if closure is not None:
             with enable_grad():
@@ -133,6 +140,15 @@ class Optimizer:
         self._numbers.clear()
         return loss
 
+    def _facts(self) -> list[tuple[str, object]]:
+        """Return what a step depends on besides values of Tensors: options and kept numbers."""
+        facts: list[tuple[str, object]] = [("state", id(self.state))]
+        for group in self.param_groups:
+            for options in (group, *[self.state.get(each, {}) for each in group["params"]]):
+                kept = [name for name in options if name not in self.fed]
+                facts += [(name, _fact_of(options[name])) for name in kept]
+        return facts
+
     def _change_all(self) -> list[Tensor]:
         changed = []
         for group in self.param_groups:
@@ -146,16 +162,17 @@ class Optimizer:
                 changed.append(parameter)
         return changed
 
-    def numbers(self, like: Tensor, *values: float) -> Sequence[Tensor]:
+    def numbers(self, like: Tensor, compute: Callable[[], Sequence[float]]) -> Sequence[Tensor]:
         """Return numbers that change from step to step as Tensors, for arithmetic with another.
 
         They lie in memory: in the graph itself they would make each step a program of its own.
+        Parameters whose numbers are equal now share them, and must have equal ones in each step.
         """
         dtype = wide(like).dtype
-        key = (values, dtype, like.device)
+        values = compute()
+        key = (tuple(values), dtype, like.device)
         if key not in self._numbers:
-            array = np.asarray(values, dtype.storage_numpy)
-            held = Tensor._made(from_host(array, dtype, like.device), like.device)
+            held = Tensor._made(feed(compute, dtype, like.device), like.device)
             self._numbers[key] = [held[place] for place in range(len(values))]
         return self._numbers[key]
 
@@ -194,6 +211,10 @@ class Optimizer:
             lines.append(f"Parameter Group {number}")
             lines += [f"    {name}: {group[name]}" for name in sorted(group) if name != "params"]
         return "\n".join([f"{type(self).__name__} (", *lines, ")"])
+
+
+def _fact_of(option: object) -> object:
+    return id(option) if isinstance(option, (Tensor, list, dict)) else option
 
 
 def saved_form(state: State) -> State:

@@ -20,6 +20,8 @@ class SGD(Optimizer):
     [0.5, 1.0]
     """
 
+    fed = ("lr", "initial_lr")
+
     def __init__(
         self,
         params: Parameters,
@@ -51,7 +53,7 @@ class SGD(Optimizer):
 
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
         """Return the parameter after a step."""
-        (lr,) = self.numbers(parameter, group["lr"])
+        (lr,) = self.numbers(parameter, lambda: (group["lr"],))
         known = wide(parameter)
         if group["weight_decay"]:
             gradient = gradient + known * group["weight_decay"]

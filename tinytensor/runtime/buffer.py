@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tinytensor.errors import DeviceError
+from tinytensor.errors import DeviceError, Site
 
 if TYPE_CHECKING:
     from tinytensor.runtime.device import AnyDevice
@@ -63,12 +64,16 @@ def block_size(nbytes: int) -> int:
 class Buffer:
     """A piece of a device's memory that returns to the allocator when nobody holds the buffer.
 
+    `is_shared` when several values lie in it, so that none may be replaced; `site` is the line that
+    made the value.
     Units: `address` and `nbytes` in bytes; `address` is 64-byte aligned and never 0.
     """
 
-    __slots__ = ("__weakref__", "address", "block_bytes", "device", "nbytes")
+    __slots__ = ("__weakref__", "address", "block_bytes", "device", "is_shared", "nbytes", "site")
 
     def __init__(self, device: AnyDevice, nbytes: int, address: int, block_bytes: int) -> None:
+        self.is_shared = False
+        self.site: Site | None = None
         self.device = device
         self.nbytes = nbytes
         self.address = address
@@ -128,6 +133,23 @@ class CachingAllocator:
         if self.allocated_bytes > self.peak_bytes:
             self.peak_bytes = self.allocated_bytes
         return Buffer(self.device, nbytes, address, block_bytes)
+
+    def taker(self, nbytes: int) -> Callable[[], Buffer]:
+        """Return what allocates `nbytes` again and again: what follows from the size is known."""
+        device, block_bytes = self.device, block_size(nbytes)
+        blocks = self.free_blocks.setdefault(block_bytes, [])
+
+        def take() -> Buffer:
+            try:
+                address = blocks.pop()
+            except IndexError:
+                return self.allocate(nbytes)
+            self.allocated_bytes = allocated_bytes = self.allocated_bytes + block_bytes
+            if allocated_bytes > self.peak_bytes:
+                self.peak_bytes = allocated_bytes
+            return Buffer(device, nbytes, address, block_bytes)
+
+        return take
 
     def release_cached(self) -> None:
         """Give every unused block that the source can take back to the system."""

@@ -12,6 +12,7 @@ from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.program import Program
 from tinytensor.progress import Progress
+from tinytensor.timing import stage
 
 SHOWN_COMPLAINTS = 3
 SHOWN_LOG_LINES = 20
@@ -30,7 +31,8 @@ def build_all(
 
     def attempt(program: Program) -> Binary | CompileError:
         try:
-            return build(program)
+            with stage("compile: build", program.name):
+                return build(program)
         except CompileError as error:
             return error
 

@@ -100,8 +100,13 @@ class DiskCache:
             return None
 
     def put_text(self, key: str, text: str) -> None:
-        """Write a text record."""
-        self.put(f"{key}.txt", text.encode())
+        """Write a text record, if there is room anywhere."""
+        self.keep(f"{key}.txt", text.encode())
+
+    def keep(self, name: str, payload: bytes) -> None:
+        """Write a file that this process can do without, if there is room anywhere."""
+        with suppress(OSError):
+            self.put(name, payload)
 
     def _find_whole(self, name: str) -> Entry | None:
         for directory in self.directories:

@@ -6,7 +6,7 @@ import ctypes
 import hashlib
 import threading
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
@@ -15,6 +15,7 @@ from tinytensor.ops.program import Program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.c_compiler import FLAGS, CCompiler, find_compiler
 from tinytensor.runtime.cache import DiskCache, open_cache
+from tinytensor.runtime.device import Launcher
 from tinytensor.runtime.host import HostDevice
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.runtime.probe import probe_target, read_processor
@@ -61,6 +62,11 @@ class CpuDevice(HostDevice[Executable]):
         self._workspace = Workspace()
         self._lock = ForkSafeLock()
 
+    @property
+    def model(self) -> str:
+        """Return what the processor is called."""
+        return read_processor().model
+
     def compile(self, programs: Iterable[Program]) -> list[Executable]:
         """Compile programs, or load what an earlier process compiled; in the programs' order.
 
@@ -88,6 +94,28 @@ class CpuDevice(HostDevice[Executable]):
         if work.workspace_bytes:
             addresses.append(self.workspace(work.workspace_bytes))
         work.function(*addresses, *scalars)
+
+    def launcher(
+        self,
+        work: Executable,
+        sizes: Sequence[int],
+        scalars: Sequence[float],
+        extents: Sequence[int],
+    ) -> Launcher:
+        """Return what runs an executable on the addresses of its params."""
+        if extents:
+            return super().launcher(work, sizes, scalars, extents)
+        held, workspace_bytes = self._workspace, work.workspace_bytes
+        function: Callable[..., object] = work.function
+
+        def workspace() -> int:
+            buffer = held.buffer
+            if buffer is None or buffer.nbytes < workspace_bytes:
+                return self.workspace(workspace_bytes)
+            return buffer.address
+
+        start = (lambda *given: function(*given, *scalars)) if scalars else function
+        return Launcher(start, workspace if workspace_bytes else None)
 
     def reserve_workspace(self, works: Sequence[Executable]) -> None:
         """Make this thread's scratch memory large enough for some executables."""
@@ -146,7 +174,13 @@ class CpuDevice(HostDevice[Executable]):
             if isinstance(binary, CompileError):
                 errors.append(binary)
                 continue
-            path = cache.put(f"{key}.so", binary)
+            try:
+                path = cache.put(f"{key}.so", binary)
+            except OSError as error:
+                sentence = f"cpu: kernel {program.name!r} cannot be stored: {error.strerror}"
+                required = "TT_CACHE_DIR must name a place with room"
+                errors.append(CompileError(f"{sentence}; {required}."))
+                continue
             self._executables[key] = _load(program, path, was_cached=False)
         if errors:
             raise errors[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -15,7 +15,7 @@ from tinytensor.config import config
 from tinytensor.errors import DeviceError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.program import Program
-from tinytensor.runtime.buffer import Buffer, CachingAllocator, MemoryUse
+from tinytensor.runtime.buffer import Buffer, BufferPart, CachingAllocator, MemoryUse
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.target import Target
 
@@ -34,6 +34,17 @@ class Event:
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """What starts some work when it is called with the addresses of its params.
+
+    If there is a `workspace`, the address that it returns comes last.
+    """
+
+    start: Callable[..., object]
+    workspace: Callable[[], int] | None
+
+
 class DeviceBase(ABC, Generic[Work]):
     """A place that holds buffers and runs work: an executable, or a kernel where none is needed."""
 
@@ -46,6 +57,11 @@ class DeviceBase(ABC, Generic[Work]):
     def __repr__(self) -> str:
         return f"Device[{self.name!r}]"
 
+    @property
+    def model(self) -> str:
+        """What the hardware is called: measured times belong to it."""
+        return self.target.name
+
     def allocate(self, nbytes: int) -> Buffer:
         """Get a buffer of `nbytes` uninitialized bytes; under TT_STRESS every float in it is NaN.
 
@@ -55,6 +71,12 @@ class DeviceBase(ABC, Generic[Work]):
         if config.stress:
             self.poison(buffer)
         return buffer
+
+    def taker(self, nbytes: int) -> Callable[[], Buffer]:
+        """Return what gets a buffer of `nbytes` each time, as `allocate` does."""
+        if config.stress:
+            return lambda: self.allocate(nbytes)
+        return self.allocator.taker(nbytes)
 
     def poison(self, buffer: Buffer) -> None:
         """Fill a buffer so that every float in it is NaN."""
@@ -116,6 +138,27 @@ class DeviceBase(ABC, Generic[Work]):
 
         Instanced work takes the buffers of all instances, one after the other, and their extents.
         """
+
+    def launcher(
+        self, work: Work, sizes: Sequence[int], scalars: Sequence[float], extents: Sequence[int]
+    ) -> Launcher:
+        """Return what starts the work on addresses. Units: `sizes` are the params' bytes."""
+
+        def start(*addresses: int) -> None:
+            pairs = zip(addresses, sizes, strict=True)
+            buffers = [BufferPart(self, nbytes, address, 0) for address, nbytes in pairs]
+            self.run(work, buffers, scalars, extents=extents)
+
+        return Launcher(start, None)
+
+    def join(self, calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
+        """Make one call of many that ran before, which starts them without pauses between."""
+
+        def run_all() -> None:
+            for call in calls:
+                call()
+
+        return run_all
 
     def disassemble(self, work: Work) -> str:
         """Give the machine code of some work as text; a device without any says so."""

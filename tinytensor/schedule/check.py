@@ -14,7 +14,7 @@ from tinytensor.ops.interpret import Array, from_storage, to_storage
 from tinytensor.ops.interpret_indexed import run_sink
 from tinytensor.ops.kernel import Contraction
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, binary, substitute_all, walk
+from tinytensor.ops.uop import UOp, binary, const, substitute_all, walk
 from tinytensor.schedule.lower_views import Index, flatten
 
 CLIPPED_EXTENT = 5
@@ -55,7 +55,7 @@ def _sum_of_magnitudes(plain: UOp) -> UOp:
 
 def _run_clipped(roots: tuple[UOp, ...], free: Index) -> list[Array]:
     """Compute expressions over the first 5 values of each range."""
-    short = {node: _shortened(node) for node in walk(roots) if node.op is Op.RANGE}
+    short = {node: _shortened(node) for node in walk(roots) if node.op in (Op.RANGE, Op.VARIABLE)}
     clipped = substitute_all(roots, short)
     index = tuple([short[each] for each in free])
     extents = [each.extent for each in index]
@@ -74,6 +74,8 @@ def _run_clipped(roots: tuple[UOp, ...], free: Index) -> list[Array]:
 
 
 def _shortened(node: UOp) -> UOp:
+    if node.op is Op.VARIABLE:
+        return const(node.dtype, max(node.attrs.least, min(node.attrs.most, CLIPPED_EXTENT)))
     extent = min(node.extent, CLIPPED_EXTENT)
     return UOp(Op.RANGE, dtypes.index, (), RangeAttrs(node.attrs.number, extent))
 

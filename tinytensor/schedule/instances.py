@@ -45,7 +45,8 @@ def join_instances(calls: Sequence[KernelCall], roots: AbstractSet[UOp]) -> list
     made: dict[UOp, int] = {}
     by_sink: dict[UOp, int] = {}
     for call in calls:
-        kernel = any_extent(call) if roots >= {*written_by(call)} else None
+        is_asked = roots >= {*written_by(call)} and not call.variables
+        kernel = any_extent(call) if is_asked else None
         place = len(groups)
         if kernel is not None:
             place = by_sink.get(kernel.sink, place)

@@ -19,23 +19,27 @@ from tinytensor.ops.kernel import Contraction, Decision, Kernel, Param
 from tinytensor.ops.op import VIEWS, Op
 from tinytensor.ops.ranges import folded_ranges
 from tinytensor.ops.simplify import simplify
-from tinytensor.ops.uop import UOp, substitute, walk
+from tinytensor.ops.size import most_of, numbered_variables
+from tinytensor.ops.uop import UOp, substitute, substitute_all, walk
 from tinytensor.schedule.contraction import facts_of, path_to_product, recognize
 from tinytensor.schedule.describe import short_dtype
 from tinytensor.schedule.lower_views import Index, Lowering, Point, flatten
 from tinytensor.schedule.region import Region
+from tinytensor.timing import timed
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
     """A kernel and the nodes whose memory its parameters are, in order; outputs come first.
 
-    With `extents`, one for each instance, it has the nodes of all instances.
+    With `extents`, one for each instance, it has the nodes of all instances. `variables` are the
+    graph's, by their number in the kernel.
     """
 
     kernel: Kernel
     nodes: tuple[UOp, ...]
     extents: tuple[int, ...] = ()
+    variables: tuple[UOp, ...] = ()
 
 
 class Numbering(dict[UOp, UOp]):
@@ -53,11 +57,12 @@ class Numbering(dict[UOp, UOp]):
         return node in self._stored and node not in self._computed
 
     def __missing__(self, node: UOp) -> UOp:
-        attrs = ParamAttrs(len(self), math.prod(node.shape))
+        attrs = ParamAttrs(len(self), most_of(math.prod(node.shape)))
         self[node] = UOp(Op.PARAM, node.dtype, (), attrs)
         return self[node]
 
 
+@timed("schedule: kernels")
 def build_kernel(
     region: Region,
     outputs: Sequence[UOp],
@@ -84,8 +89,11 @@ def build_kernel(
     written = simplify((UOp(Op.SINK, dtypes.void, tuple(stores)),))[0]
     sink, nodes = _number_densely(written, tuple(params))
     ranges = _ranges_in([region.position[node] for node in (anchor, *outputs)])
+    variables = [node for node in walk([sink, *ranges]) if node.op is Op.VARIABLE]
+    sink, *closed = substitute_all((sink, *ranges), numbered_variables(variables))
+    ranges = tuple(closed)
     kernel = Kernel(
-        name=_name(sink, ranges),
+        name=name_of(sink, ranges),
         sink=sink,
         ranges=ranges,
         params=tuple([_param(node, node in outputs) for node in nodes]),
@@ -93,7 +101,7 @@ def build_kernel(
         index_dtype=_index_dtype(sink),
         decisions=(*_told(fact), *dict.fromkeys(region.decisions)),
     )
-    return KernelCall(kernel, nodes)
+    return KernelCall(kernel, nodes, variables=tuple(variables))
 
 
 def _ranges_in(places: Iterable[Index]) -> tuple[UOp, ...]:
@@ -154,7 +162,7 @@ def _store(param: UOp, node: UOp, index: Index, lowering: Lowering) -> UOp:
 
 
 def _param(node: UOp, written: bool) -> Param:
-    return Param(node.dtype, math.prod(node.shape), written)
+    return Param(node.dtype, most_of(math.prod(node.shape)), written)
 
 
 def _index_dtype(sink: UOp) -> DType:
@@ -167,7 +175,7 @@ def _index_dtype(sink: UOp) -> DType:
     return dtypes.int32
 
 
-def _name(sink: UOp, ranges: Sequence[UOp]) -> str:
+def name_of(sink: UOp, ranges: Sequence[UOp]) -> str:
     """Return a C identifier that says what kind of kernel it is, its dtype and its space."""
     nodes = walk((sink,))
     kinds = {node.op for node in nodes}
@@ -178,7 +186,7 @@ def _name(sink: UOp, ranges: Sequence[UOp]) -> str:
         combines = [node.attrs.combine.value for node in nodes if node.op is Op.REDUCE]
         kind = "_".join(dict.fromkeys(combines))
     dtype = short_dtype(sink.operands[0].operands[2].dtype)
-    folded = [each.extent for node in nodes for each in folded_ranges(node) if each.op is Op.RANGE]
-    extents = [each.extent for each in ranges] + folded
-    space = "x".join(str(extent) for extent in extents) or "1"
+    folded = [each for node in nodes for each in folded_ranges(node) if each.op is Op.RANGE]
+    extents = [f"{'n' * each.is_open}{each.extent}" for each in (*ranges, *folded)]
+    space = "x".join(extents) or "1"
     return f"{kind}_{dtype}_{space}"

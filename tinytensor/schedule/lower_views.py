@@ -11,6 +11,17 @@ from tinytensor.ops.attrs import Combine, ReduceAttrs
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.size import (
+    Size,
+    are_same,
+    is_one,
+    is_open,
+    is_repeated,
+    is_same,
+    is_zero,
+    most_of,
+    now,
+)
 from tinytensor.ops.uop import UOp, binary, cast, const, index_const, make_range, where
 
 Index = tuple[UOp, ...]
@@ -28,12 +39,14 @@ class Point:
 
 def ranges_over(shape: Sequence[int], first: int) -> Index:
     """Return one RANGE per axis, numbered from `first`; an axis of extent 1 gets the constant 0."""
-    return tuple(
-        [
-            make_range(first + axis, extent) if extent != 1 else ZERO
-            for axis, extent in enumerate(shape)
-        ]
-    )
+    return tuple([range_over(extent, first + axis) for axis, extent in enumerate(shape)])
+
+
+def range_over(extent: int, number: int) -> UOp:
+    """Return a RANGE of an extent, or the constant 0 for an extent of 1."""
+    if isinstance(extent, Size):
+        return make_range(number, most_of(extent), extent.expression)
+    return ZERO if extent == 1 else make_range(number, extent)
 
 
 def flatten(index: Index, shape: Sequence[int]) -> UOp:
@@ -42,7 +55,7 @@ def flatten(index: Index, shape: Sequence[int]) -> UOp:
     stride = 1
     for each, extent in zip(reversed(index), reversed(shape), strict=True):
         if each is not ZERO:
-            scaled = each if stride == 1 else each * stride
+            scaled = each if is_one(stride) else each * stride
             position = scaled if position is ZERO else scaled + position
         stride *= extent
     return simplify_index(position)
@@ -54,7 +67,7 @@ def unflatten(position: UOp, shape: Sequence[int]) -> Index:
     stride = math.prod(shape)
     for extent in shape:
         stride = stride // extent if extent else 0
-        if extent <= 1:
+        if is_one(extent) or extent == 0:
             index.append(ZERO)
             continue
         index.append(simplify_index((position // stride) % extent))
@@ -69,10 +82,11 @@ def reshape_index(index: Index, shape: Sequence[int], onto: Sequence[int]) -> In
     """
     result: list[UOp] = []
     for source, target in _aligned_runs(shape, onto):
-        kept = [axis for axis in source if shape[axis] != 1]
-        if [shape[axis] for axis in kept] == [onto[axis] for axis in target if onto[axis] != 1]:
+        kept = [axis for axis in source if not is_one(shape[axis])]
+        found = tuple([onto[axis] for axis in target if not is_one(onto[axis])])
+        if are_same(tuple([shape[axis] for axis in kept]), found):
             moved = iter([index[axis] for axis in kept])
-            result.extend([ZERO if onto[axis] == 1 else next(moved) for axis in target])
+            result.extend([ZERO if is_one(onto[axis]) else next(moved) for axis in target])
             continue
         run = flatten(tuple([index[axis] for axis in source]), [shape[axis] for axis in source])
         result.extend(unflatten(run, [onto[axis] for axis in target]))
@@ -92,8 +106,8 @@ def _aligned_runs(a: Sequence[int], b: Sequence[int]) -> list[tuple[range, range
             left, i = a[i], i + 1
         if j < len(b):
             right, j = b[j], j + 1
-        while left != right:
-            if left < right:
+        while not is_same(left, right) and (i < len(a) or j < len(b)):
+            if j == len(b) or (i < len(a) and now(left) <= now(right)):
                 left, i = left * a[i], i + 1
             else:
                 right, j = right * b[j], j + 1
@@ -111,9 +125,8 @@ def _through_permute(view: UOp, index: Index) -> Index:
 
 
 def _through_expand(view: UOp, index: Index) -> Index:
-    source = view.operands[0].shape
-    pairs = zip(index, source, strict=True)
-    return tuple([each if extent != 1 else ZERO for each, extent in pairs])
+    facts = zip(index, view.operands[0].shape, view.shape, strict=True)
+    return tuple([ZERO if is_repeated(n, wanted) else each for each, n, wanted in facts])
 
 
 def _through_slice(view: UOp, index: Index) -> Index:
@@ -144,11 +157,11 @@ def inside_pad(view: UOp, index: Index) -> tuple[Index, UOp | None]:
     for each, before, after, extent in zip(
         index, view.attrs.before, view.attrs.after, extents, strict=True
     ):
-        moved = simplify_index(each - before) if before else each
+        moved = each if is_zero(before) else simplify_index(each - before)
         shifted.append(moved)
-        if before:
+        if not is_zero(before):
             guard = _both(guard, index_const(0) <= moved)
-        if after:
+        if not is_zero(after):
             guard = _both(guard, moved < extent)
     return tuple(shifted), guard
 
@@ -230,7 +243,7 @@ class Lowering:
 
     def _operand_points(self, point: Point) -> list[Point]:
         node, index, guard = _parts(point)
-        if node.op in (Op.CONST, Op.IOTA):
+        if node.op in (Op.CONST, Op.IOTA, Op.VARIABLE):
             return []
         if node.op in ELEMENTWISE:
             return [Point(each, index, guard) for each in node.operands]
@@ -255,7 +268,7 @@ class Lowering:
 
     def _combine(self, point: Point, operands: list[UOp]) -> UOp:
         node, index = point.node, point.index
-        if node.op is Op.CONST:
+        if node.op in (Op.CONST, Op.VARIABLE):
             return node
         if node.op is Op.IOTA:
             return cast(index[0], node.dtype)
@@ -282,12 +295,12 @@ class Lowering:
 
 def _held_inside(value: UOp, extent: int) -> UOp:
     """Return an integer value as an index 0 .. extent - 1: memory beyond is never touched."""
-    if extent <= 1:
+    if is_one(extent) or is_zero(extent):
         return ZERO
     low, high = bounds_of(value)
     if low < 0:
         value = binary(Op.MAX, value, 0)
-    if high >= extent:
+    if is_open((extent,)) or high >= extent:
         value = binary(Op.MIN, value, extent - 1)
     return cast(value, dtypes.index)
 

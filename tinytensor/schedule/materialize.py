@@ -11,15 +11,16 @@ Placed: first; lowering views needs to know where reading ends.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.kernel import Contraction, Decision
 from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.size import elements_now
+from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.contraction import path_to_product
 from tinytensor.schedule.cost import (
     Choice,
@@ -33,13 +34,14 @@ from tinytensor.schedule.cost import (
 )
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.lower_views import ranges_over
-from tinytensor.schedule.order import nbytes_of
 from tinytensor.schedule.region import LEAVES, MOST_READS, Region, RegionBuilder, source_of
 from tinytensor.schedule.rows import SHARED_KERNELS, space_of
 from tinytensor.schedule.uses import Evaluations, Reading, Use, Uses
 from tinytensor.target import Target
+from tinytensor.timing import timed
 
 
+@timed("schedule: materialize")
 def materialize(
     order: Sequence[UOp],
     roots: Sequence[UOp],
@@ -201,14 +203,14 @@ class Chooser:
         return moving_seconds(nbytes_of(node), self.target)
 
     def _tell_stored(self, node: UOp, anchor: UOp) -> None:
-        self._tell(node, {self.uses.kernel_place(anchor): math.prod(node.shape)})
+        self._tell(node, {self.uses.kernel_place(anchor): elements_now(node.shape)})
 
     def _tell(self, node: UOp, evaluations: Evaluations) -> None:
         if node in self.contractions:
             self._tell_factors(node, next(iter(evaluations)))
             return
         behind = evaluations
-        if node.op not in ELEMENTWISE:
+        if node.operands and node.op not in ELEMENTWISE:
             behind = {
                 self.uses.through(place, node): _count_behind(node, each)
                 for place, each in evaluations.items()
@@ -261,7 +263,7 @@ class Chooser:
             return Decision("store", describe(node), reason)
         if node.op is Op.GATHER and self.fuse:
             return self._weigh(node, use)
-        if node.op not in ELEMENTWISE:
+        if (node.operands and node.op not in ELEMENTWISE) or reads_no_memory(node):
             return None
         ways = ways_of(node)
         if ways > 1 and ways * len(use.evaluations) > MOST_WAYS:
@@ -280,7 +282,7 @@ class Chooser:
     def _weigh(self, node: UOp, use: Use) -> Decision | None:
         readings = self.uses.by_kernel(use)
         slower = sum(each.slower for each in readings.values())
-        if use.total <= math.prod(node.shape) and len(readings) <= 1 and not slower:
+        if use.total <= elements_now(node.shape) and len(readings) <= 1 and not slower:
             return None
         found = self._expression(node)
         limit = self.target.max_kernel_ops
@@ -310,7 +312,7 @@ class Chooser:
             load = self._loads[kernel]
             recomputing += self.seconds_longer(kernel, each, found)
             reading += (load + Load(memory=own)).seconds - load.seconds
-        arithmetic = math.prod(node.shape) * found.seconds
+        arithmetic = elements_now(node.shape) * found.seconds
         ranks = [self._rank(kernel) for kernel in readings]
         later = max(ranks) - min(ranks)
         is_costly = found.seconds * self.target.rates.functions >= self.target.rates.exponential
@@ -334,9 +336,11 @@ class Chooser:
         if self.fuse < SHARED_KERNELS:
             return False
         folds = [each for each in kernels if each.op is Op.REDUCE]
-        spaces = {None if each in self.contractions else space_of(each) for each in folds}
-        space = spaces.pop() if len(spaces) == 1 else None
-        if space is None or any(space.place(each.shape) is None for each in (node, *kernels)):
+        spaces = [None if each in self.contractions else space_of(each) for each in folds]
+        space = spaces[0] if spaces else None
+        if space is None or not all([space.is_same(each) for each in spaces]):
+            return False
+        if any(space.place(each.shape) is None for each in (node, *kernels)):
             return False
         return space.fits(node.dtype.itemsize, self.target)
 
@@ -369,12 +373,12 @@ class Chooser:
 
 def _count_behind(node: UOp, evaluations: int) -> int:
     """Return how many elements of its operand a view or a fold needs for some of its own."""
+    if node.op not in (Op.REDUCE, Op.PAD):
+        return evaluations
+    inner = elements_now(node.operands[0].shape)
     if node.op is Op.REDUCE:
-        return math.prod(node.operands[0].shape)
-    if node.op is Op.PAD:  # what is outside is not computed
-        inner = math.prod(node.operands[0].shape)
-        return -(-evaluations * inner // max(1, math.prod(node.shape)))
-    return evaluations
+        return inner
+    return -(-evaluations * inner // max(1, elements_now(node.shape)))  # not what is outside
 
 
 def ways_of(node: UOp) -> int:
@@ -392,7 +396,7 @@ def _share(way: int, ways: int, evaluations: int) -> int:
 
 def describe_uses(total: int, node: UOp, kernels: int) -> str:
     """Return `read 2 times by 1 kernel`, of each element."""
-    times = total / max(1, math.prod(node.shape))
+    times = total / max(1, elements_now(node.shape))
     count = f"{times:.0f}" if times >= 100 else f"{times:.3g}"
     often = "once" if count == "1" else f"{count} times"
     return f"read {often} by {count_kernels(kernels)}"
@@ -405,6 +409,13 @@ def count_kernels(count: int) -> str:
 
 def _is_sum(node: UOp) -> bool:
     return node.op is Op.REDUCE and node.attrs.combine is Combine.ADD
+
+
+def reads_no_memory(node: UOp) -> bool:
+    """Whether a node counts sizes, or is a number made of them: that is never stored."""
+    while node.op is Op.CAST:
+        node = node.operands[0]
+    return node.dtype is dtypes.index
 
 
 def _below_views(node: UOp) -> UOp:

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from tinytensor.ops.instances import split
 from tinytensor.ops.kernel import Kernel
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.kernels import KernelCall
-from tinytensor.schedule.order import nbytes_of, written_by
+from tinytensor.schedule.order import written_by
 from tinytensor.schedule.take_over import may_take, merge_params
+from tinytensor.timing import timed
 
 ALIGNMENT_BYTES = 64  # what every buffer is aligned to, and has a multiple of
 
@@ -69,6 +70,7 @@ class Room:
     offset: int = 0
 
 
+@timed("schedule: memory")
 def assign_memory(
     calls: Sequence[KernelCall], roots: Sequence[UOp], replaceable: Mapping[UOp, UOp]
 ) -> Assigned:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import heapq
-import math
 import random
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.kernels import KernelCall
+from tinytensor.timing import timed
 
 
+@timed("schedule: order")
 def order_kernels(
     calls: Sequence[KernelCall], roots: AbstractSet[UOp], shuffle: random.Random | None
 ) -> list[KernelCall]:
@@ -83,8 +84,3 @@ def written_by(call: KernelCall) -> list[UOp]:
     """Return the nodes a kernel stores."""
     params = call.kernel.params * max(1, len(call.extents))
     return [node for node, param in zip(call.nodes, params, strict=True) if param.written]
-
-
-def nbytes_of(node: UOp) -> int:
-    """Return the size of a node's value in memory."""
-    return math.prod(node.shape) * node.dtype.itemsize

@@ -7,17 +7,17 @@ of the result all join; what is read from outside becomes an output, so a kernel
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tinytensor.ops.kernel import Decision
 from tinytensor.ops.op import ELEMENTWISE, VIEWS, Mark, Op
+from tinytensor.ops.size import elements_now
 from tinytensor.ops.uop import UOp
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.lower_views import Index, ranges_over, reshape_index
 
-LEAVES = frozenset((Op.CONST, Op.BUFFER, Op.IOTA))
+LEAVES = frozenset((Op.CONST, Op.BUFFER, Op.IOTA, Op.VARIABLE))
 # Views that show every element once, so that a region may go on beyond them.
 BIJECTIVE = (Op.RESHAPE, Op.PERMUTE, Op.DETACH)
 # As many reads fill a kernel: a C compiler's time grows with their square, to 7 s for 120 of them.
@@ -89,7 +89,7 @@ class ComputedSizes:
     def _own(self, node: UOp) -> int:
         if self.is_computed(node):
             return self._computed_ops(node)
-        return 0 if node.op in (Op.CONST, Op.IOTA) else self._read_ops
+        return 0 if node.op in LEAVES - {Op.BUFFER} else self._read_ops
 
     def _computed_ops(self, node: UOp) -> int:
         if node.op is Op.GATHER:
@@ -210,7 +210,7 @@ class RegionBuilder:
         """Return what saves most ops an element stored; a view is stored as what it reads."""
         sources = [_below_views(each) for each in node.operands]
         sizes = {each: self._sizes.of([each]) for each in sources if self._sizes.is_computed(each)}
-        return max(sizes, key=lambda each: sizes[each] / max(1, math.prod(each.shape)))
+        return max(sizes, key=lambda each: sizes[each] / max(1, elements_now(each.shape)))
 
     def _note_outside_reads(self, node: UOp) -> None:
         home = self.region_of.get(node)

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 
 from tinytensor.ops.kernel import Contraction, Decision
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, make_range, walk
+from tinytensor.ops.size import are_same, elements_now, is_one, is_same, most_of
+from tinytensor.ops.uop import UOp, walk
 from tinytensor.schedule.describe import describe, short_size
 from tinytensor.schedule.kernels import Numbering, computed_within, lower_members
 from tinytensor.schedule.lower_views import (
@@ -28,11 +29,13 @@ from tinytensor.schedule.lower_views import (
     Lowering,
     Point,
     flatten,
+    range_over,
     ranges_over,
     reshape_index,
 )
 from tinytensor.schedule.region import MOST_READS, Region, ops_of
 from tinytensor.target import Target
+from tinytensor.timing import timed
 
 SHARED_KERNELS = 2  # the level of TT_FUSE from which results that could be apart share a kernel
 MOST_TRIED = 4  # readers of the same elements that a kernel may join
@@ -48,6 +51,10 @@ class Space:
     kept: tuple[int, ...]
     full: tuple[int, ...]
 
+    def is_same(self, other: Space | None) -> bool:
+        """Whether another space is this one, at every launch."""
+        return other is not None and are_same((*self.kept, *self.full), (*other.kept, *other.full))
+
     @property
     def elements(self) -> Index:
         """The place of an element: that of its row, and a range for each axis folded over."""
@@ -55,7 +62,7 @@ class Space:
         places = zip(ranges_over(self.kept, 0), self.kept, self.full, strict=True)
         return tuple(
             [
-                row if kept == extent else make_range(first + axis, extent)
+                row if is_same(kept, extent) else range_over(extent, first + axis)
                 for axis, (row, kept, extent) in enumerate(places)
             ]
         )
@@ -63,7 +70,7 @@ class Space:
     def place(self, shape: tuple[int, ...]) -> Index | None:
         """Return where elementwise work of a shape would be: one value an element, or a row."""
         for source, index in ((self.full, self.elements), (self.kept, ranges_over(self.kept, 0))):
-            if math.prod(shape) == math.prod(source):
+            if is_same(math.prod(shape), math.prod(source)):
                 return reshape_index(index, source, shape)
         return None
 
@@ -74,13 +81,13 @@ class Space:
 
     def fits(self, itemsize: int, target: Target) -> bool:
         """Whether a row stays on chip; of columns, whole vectors do."""
-        elements = self.count // math.prod(self.kept)
+        elements = most_of(self.count) // most_of(math.prod(self.kept))
         return elements * (itemsize if self.has_rows else target.vector_bytes) <= target.row_bytes
 
     @property
     def has_rows(self) -> bool:
         """Whether the elements of a row are neighbors, because the last axis is folded."""
-        return self.kept[-1:] in ((), (1,))
+        return not self.kept or is_one(self.kept[-1])
 
 
 def space_of(anchor: UOp) -> Space | None:
@@ -88,7 +95,7 @@ def space_of(anchor: UOp) -> Space | None:
     if anchor.op is not Op.REDUCE:
         return None
     full = anchor.operands[0].shape
-    return Space(anchor.shape, full) if anchor.shape != full and 0 not in full else None
+    return None if are_same(anchor.shape, full) or 0 in full else Space(anchor.shape, full)
 
 
 @dataclass(slots=True, eq=False)
@@ -122,6 +129,7 @@ class Group:
         return sum(part.bit for part in self.parts)
 
 
+@timed("schedule: rows")
 def join_rows(
     outputs: Mapping[Region, tuple[UOp, ...]],
     order: Sequence[UOp],
@@ -165,7 +173,7 @@ def _region_of(group: Group, dropped: Sequence[UOp], at: Mapping[UOp, int]) -> R
 
 
 def _bytes(node: UOp) -> int:
-    return node.dtype.itemsize * math.prod(node.shape)
+    return node.dtype.itemsize * elements_now(node.shape)
 
 
 class _Joiner:
@@ -199,7 +207,7 @@ class _Joiner:
         for each in producers:
             before |= self.group_of[each].before | self.group_of[each].bits
         self.group_of[part] = Group((part,), space, before)
-        rows = [node for node in reads if space and math.prod(node.shape) == space.count]
+        rows = [each for each in reads if space and is_same(math.prod(each.shape), space.count)]
         beside = [each for node in rows for each in self._readers.get(node, ())]
         for other in dict.fromkeys((*producers, *beside)):
             self._join(self.group_of[other], self.group_of[part])
@@ -219,7 +227,8 @@ class _Joiner:
                 groups = (self.group_of[other], self.group_of[part])
                 readers = [self._waiting(each, roots) for each in groups]
                 is_timely = readers[0] == readers[1] or not all(readers)
-                if is_timely and all(each.space in (None, space) for each in groups):
+                spaces = [each.space for each in groups if each.space is not None]
+                if is_timely and all(space.is_same(each) for each in spaces):
                     self._join(*groups, space)
 
     def _waiting(self, group: Group, roots: AbstractSet[UOp]) -> set[Part]:
@@ -234,14 +243,14 @@ class _Joiner:
             return []
         found = [self._writer[node] for node in part.reads if node in self._writer]
         for node in part.reads:
-            if math.prod(node.shape) == space.count:
+            if is_same(math.prod(node.shape), space.count):
                 readers = self._readers[node]
                 found += readers[: readers.index(part)][-MOST_TRIED:]
         return [
             each
             for each in dict.fromkeys(found)
             if each.region.anchor.op is not Op.REDUCE
-            if each.region.anchor.shape == space.full
+            if are_same(each.region.anchor.shape, space.full)
         ]
 
     def _params(self, region: Region) -> Numbering:
@@ -253,7 +262,7 @@ class _Joiner:
     def _join(self, first: Group, second: Group, elements: Space | None = None) -> None:
         """Make one group of two, the second of which runs later, or record why not."""
         space = first.space or second.space or elements
-        if first is second or space is None or (second.space or space) != space:
+        if first is second or space is None or not space.is_same(second.space or space):
             return
         moved = {part: _placed(part, space) for part in (*first.parts, *second.parts)}
         found = {part: region for part, region in moved.items() if region is not None}
@@ -305,11 +314,13 @@ class _Joiner:
         outside = {self._writer[node] for node in read if node in self._writer} - {*group.parts}
         if any(self.group_of[part].before & group.bits for part in outside):
             return "another kernel runs between those over the same rows."
-        sizes = [node.dtype.itemsize for node in read if math.prod(node.shape) == space.count]
+        sizes = [
+            node.dtype.itemsize for node in read if is_same(math.prod(node.shape), space.count)
+        ]
         if space.fits(max(sizes, default=1), target):
             return ""
         inside = [node for node in read if node in group.written]
-        again = [node for node in inside if math.prod(node.shape) == space.count]
+        again = [node for node in inside if is_same(math.prod(node.shape), space.count)]
         if again:
             return f"{describe(again[0])} would be computed again: no row of it stays on chip."
         if inside and not space.has_rows:
@@ -321,6 +332,6 @@ def _placed(part: Part, space: Space) -> Region | None:
     """Return a region at its place in a space; elementwise work takes that of its elements."""
     region = part.region
     if region.anchor.op is Op.REDUCE:
-        return region if part.space == space else None
+        return region if space.is_same(part.space) else None
     place = space.place(region.anchor.shape)
     return None if place is None else replace(region, position={region.anchor: place})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, walk
 from tinytensor.ops.verify import verify_indexed, verify_tensor
 from tinytensor.schedule.check import check_contraction
+from tinytensor.schedule.closing import close_products
 from tinytensor.schedule.contraction import recognize
 from tinytensor.schedule.instances import join_instances
 from tinytensor.schedule.kernels import KernelCall, Numbering, build_kernel
@@ -23,6 +23,7 @@ from tinytensor.schedule.reasons import add_reasons
 from tinytensor.schedule.rows import SHARED_KERNELS, join_rows
 from tinytensor.schedule.sparing import spare_outputs
 from tinytensor.target import Target
+from tinytensor.timing import timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Options:
     stress: bool
 
 
+@timed("schedule")
 def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[KernelCall]:
     """Return the kernels that compute the roots, in order.
 
@@ -57,8 +59,9 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
     calls = [
         build_kernel(region, outputs, stored, sums)
         for region, outputs in regions.items()
-        if any(math.prod(node.shape) for node in outputs)
+        if any(0 not in node.shape for node in outputs)
     ]
+    calls = [close_products(call, target) for call in calls]
     calls = order_kernels(calls, set(roots), random.Random(0) if options.stress else None)
     if options.fuse >= SHARED_KERNELS:
         calls = join_instances(calls, set(roots))
@@ -68,6 +71,7 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
     return calls
 
 
+@timed("schedule: contractions")
 def classify_sums(order: Sequence[UOp], verify: bool) -> dict[UOp, Contraction | Decision]:
     """Say of every sum of products in a graph whether it is a contraction, or why it is not."""
     ends = find_landmarks(order)

@@ -13,16 +13,17 @@ from dataclasses import dataclass
 
 from tinytensor.ops.kernel import Decision
 from tinytensor.ops.op import VIEWS
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.cost import holding_seconds
 from tinytensor.schedule.describe import describe, short_size, short_time
 from tinytensor.schedule.materialize import Chooser, count_kernels
-from tinytensor.schedule.order import nbytes_of
 from tinytensor.schedule.region import LEAVES, Region, source_of
+from tinytensor.timing import timed
 
 Outputs = dict[Region, tuple[UOp, ...]]
 
 
+@timed("schedule: spare")
 def spare_outputs(outputs: Outputs, order: Sequence[UOp], chooser: Chooser) -> Outputs:
     """Return fewer outputs where an epilogue stores more bytes than what they all come from.
 

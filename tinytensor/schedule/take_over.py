@@ -18,6 +18,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, substitute, walk
+from tinytensor.schedule.narrowing import narrow_writes
 
 FOLDS = (Op.REDUCE, Op.CONTRACT)
 REASON = "it is computed in the memory of operand {}, which nobody reads after it."
@@ -38,12 +39,20 @@ def may_take(kernel: Kernel, output: int, operand: int) -> bool:
     place = numbers.index(output)
     index = stores[place].operands[1]
     folds = {node for node in walk(stores) if node.op in FOLDS}
+    if kernel.variables and (folds or _guards(stores, operand)):
+        return False  # what is guarded may end before the output does, whatever both are at most
     later = stores[place + 1 :]
     if folds and _indices(later, folds, operand):
         return False
     if any(each is not index for each in _indices(stores, folds, operand)):
         return False
     return all(_folds_own_row(kernel, fold, folds, operand, index) for fold in folds)
+
+
+def _guards(roots: Sequence[UOp], operand: int) -> list[UOp]:
+    """Return the guards under which an operand is read."""
+    loads = [node for node in walk(roots) if node.op is Op.LOAD and len(node.operands) > 2]
+    return [load.operands[2] for load in loads if load.operands[0].attrs.number == operand]
 
 
 def _are_alike(kernel: Kernel, output: int, operand: int) -> bool:
@@ -97,7 +106,10 @@ def _by_number(ranges: Sequence[UOp]) -> list[UOp]:
 
 
 def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:
-    """Return the kernel with the params of some outputs in place of those of operands."""
+    """Return the kernel with the params of some outputs in place of those of operands.
+
+    It then writes only what changes.
+    """
     kept = [number for number in range(len(kernel.params)) if number not in taken.values()]
     outputs = {operand: output for output, operand in taken.items()}
     renamed = {
@@ -106,12 +118,13 @@ def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:
         if node.op is Op.PARAM
     }
     reasons = [Decision("reuse", f"output {each}", REASON.format(taken[each])) for each in taken]
-    return replace(
+    merged = replace(
         kernel,
         sink=substitute(kernel.sink, renamed),
         params=tuple([kernel.params[number] for number in kept]),
         decisions=(*kernel.decisions, *reasons),
     )
+    return narrow_writes(merged)
 
 
 def _renumbered(param: UOp, number: int) -> UOp:

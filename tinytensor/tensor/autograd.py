@@ -28,6 +28,7 @@ from tinytensor.tensor.grad_mode import enable_grad
 from tinytensor.tensor.nodes import full_like
 from tinytensor.tensor.operands import check_devices
 from tinytensor.tensor.saved import SavedValue, saved
+from tinytensor.tracing import ACTIVE
 
 __all__ = [
     "Autograd",
@@ -82,6 +83,7 @@ class Autograd(TensorBase):
     @property
     def grad(self) -> Self | None:
         """The sum of the gradients that backward() has found for this leaf; None before."""
+        _note(self)
         return self._grad  # type: ignore[return-value]  # it is of the class that found it
 
     @grad.setter
@@ -91,6 +93,7 @@ class Autograd(TensorBase):
             if gradient.dtype is not self.dtype:
                 sentence = f"grad: dtypes differ: {gradient.dtype.name} for {self.dtype.name}"
                 raise DTypeError(f"{sentence}; they must be equal.")
+        _note(self)
         self._grad = gradient
 
     def detach(self) -> Self:
@@ -119,6 +122,7 @@ class Autograd(TensorBase):
 
     @data.setter
     def data(self, source: TensorBase) -> None:
+        _note(self)
         mark = self._mark
         self.cell, self.device = source.cell, source.device
         layout = source._layout()
@@ -144,6 +148,8 @@ class Autograd(TensorBase):
         upstream = _upstream_of("backward", self, gradient)
         if gradient is None:
             accompany(self)
+        if ACTIVE.trace is not None:
+            ACTIVE.trace.differentiated.append(self.uop)
         if inputs is None:
             serials = dict.fromkeys(map(serial_of_leaf, origins_below([self.uop])))
             owners = [OWNERS[serial] for serial in serials if serial in OWNERS]
@@ -338,12 +344,18 @@ def _check_like(who: str, gradient: TensorBase, tensor: TensorBase) -> None:
 # Results.
 def _accumulate(owner: TensorBase, gradient: UOp, create_graph: bool) -> None:
     """Add to a leaf's gradient: in place, unless it is to be differentiated itself."""
+    _note(owner)
     known = owner._grad
     total = gradient if known is None else UOp(Op.ADD, owner.dtype, (known.uop, gradient))
     if known is None or create_graph:
         owner._grad = owner._made(total if create_graph else cut(total), owner.device)
     else:
         known._write("backward", cut(total))
+
+
+def _note(tensor: TensorBase) -> None:
+    if ACTIVE.trace is not None:
+        ACTIVE.trace.note(tensor)
 
 
 def _on_device_of(owner: TensorBase, gradient: UOp) -> UOp:

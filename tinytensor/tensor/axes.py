@@ -8,6 +8,7 @@ from operator import index
 from typing import SupportsIndex
 
 from tinytensor.errors import IndexOutOfRange, ShapeError
+from tinytensor.ops.size import Size, is_one, is_same
 
 Shape = tuple[int, ...]
 Dims = int | Sequence[int] | None
@@ -46,7 +47,12 @@ def flat_sizes(sizes: Sequence[int | Sequence[int]]) -> Shape:
     """Return the ints of `f(2, 3)` and of `f((2, 3))` alike."""
     first = sizes[0] if len(sizes) == 1 else sizes
     listed = first if isinstance(first, Iterable) else (first,)
-    return tuple([index(each) for each in listed])  # type: ignore[arg-type]  # index() checks
+    return tuple([_as_size(each) for each in listed])
+
+
+def _as_size(extent: object) -> int:
+    """Return an extent as an int; what is known only at launch stays so."""
+    return extent if isinstance(extent, Size) else index(extent)  # type: ignore[arg-type]  # checks
 
 
 def check_shape(who: str, sizes: Sequence[int | Sequence[int]]) -> Shape:
@@ -55,7 +61,7 @@ def check_shape(who: str, sizes: Sequence[int | Sequence[int]]) -> Shape:
     Raises: ShapeError for a negative extent.
     """
     shape = flat_sizes(sizes)
-    if min(shape, default=0) < 0:
+    if any(each < 0 for each in shape):
         raise ShapeError(f"{who}: a size is negative: {shape}; all must be 0 or more.")
     return shape
 
@@ -65,7 +71,7 @@ def infer_shape(who: str, source: Shape, sizes: Shape) -> Shape:
 
     Raises: ShapeError when they do not, or when -1 is ambiguous.
     """
-    if sizes.count(-1) > 1 or min(sizes, default=0) < -1:
+    if sizes.count(-1) > 1 or any(each < -1 for each in sizes):
         raise ShapeError(f"{who}: sizes are not clear: {sizes}; at most one may be -1.")
     count = math.prod(source)
     shape = sizes
@@ -90,10 +96,12 @@ def broadcast_shapes(who: str, shapes: Sequence[Shape]) -> Shape:
     for shape in shapes:
         offset = len(extents) - len(shape)
         for axis, extent in enumerate(shape, offset):
-            if extent != 1 and extents[axis] not in (1, extent):
+            if is_one(extent) or is_same(extents[axis], extent):
+                continue
+            if is_one(extents[axis]) or extents[axis] == 1:
+                extents[axis] = extent
+            elif extents[axis] != extent and extent != 1:
                 listed = " and ".join(map(str, shapes))
                 sentence = f"{who}: shapes do not broadcast: {listed}"
                 raise ShapeError(f"{sentence}; aligned at the end, sizes must be equal or 1.")
-            if extent != 1:
-                extents[axis] = extent
     return tuple(extents)

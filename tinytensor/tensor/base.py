@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Container
+from dataclasses import dataclass
 from typing import Any, Final, Self, overload
 
 import numpy as np
@@ -21,8 +23,9 @@ from tinytensor.errors import (
 from tinytensor.grad import Rule, cut, make_leaf, requires_gradient, serial_of_leaf, with_rules
 from tinytensor.ops.interpret import from_storage
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import Number, UOp, cast
-from tinytensor.realize import Root, realize, to_host
+from tinytensor.ops.uop import Number, UOp, buffer, cast
+from tinytensor.realize import Root, alias_of, realize, to_host
+from tinytensor.runtime.buffer import Buffer
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import Shape, check_axis
 from tinytensor.tensor.grad_mode import MODE
@@ -34,12 +37,23 @@ from tinytensor.tensor.view import (
     view_of_all,
     write_through,
 )
+from tinytensor.tracing import ACTIVE, refuse_reading
 
 Nested = Any  # a Python number, or lists as deep as the tensor has axes: no type says that
 
 
 # Whose gradient a leaf's is: by serial, so that storing a leaf's value changes no owner.
 OWNERS: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a program knows of a cell it reads; one record for equal ones, so that `is` compares."""
+
+    dtype: DType
+    shape: Shape
+    device: str
+    requires_grad: bool
 
 
 class Cell:
@@ -51,10 +65,13 @@ class Cell:
     `replaced` is the leaf of the last computed value, while somebody holds it.
     """
 
-    __slots__ = ("leaf", "lifted", "parts", "replaced", "uop")
+    __slots__ = ("leaf", "lifted", "memory", "parts", "replaced", "spec", "uop")
+    memory: Buffer | None  # that of the leaf and what is known of it, once a program asked
+    spec: Spec | None
 
     def __init__(self, uop: UOp) -> None:
         self.uop = uop
+        self.memory = self.spec = None
         self.leaf = uop if uop.op is Op.BUFFER else None
         self.lifted: frozenset[int] = frozenset()
         self.parts: set[weakref.ref[Part]] = NO_PARTS
@@ -64,8 +81,15 @@ class Cell:
         """Replace the value, which no view has seen yet."""
         if self.leaf is not None:
             self.replaced = weakref.ref(self.leaf)
+        self.memory = None
         self.uop = uop
         self.leaf = uop if uop.op is Op.BUFFER else None
+        self.leave_parts()
+
+    def leave_parts(self) -> None:
+        """Tell the views of the value that it is not this cell's any more."""
+        if self.parts is NO_PARTS:
+            return
         for part in self._living_parts():
             part.is_current = False
             part.uop, part.leaf = part.expression, None  # holds no value any more
@@ -73,6 +97,7 @@ class Cell:
 
     def keep(self, leaf: UOp) -> None:
         """Take in the computed value; what a gradient may still need stays an expression."""
+        self.memory = None
         self.leaf = leaf
         if requires_gradient(self.uop):
             return
@@ -85,7 +110,7 @@ class Cell:
         """Return what is to be computed, and in whose memory it may be."""
         is_dropped = not requires_gradient(self.uop)
         replaced = self.replaced() if is_dropped and self.replaced is not None else None
-        return Root(self.uop, device, site, is_dropped, replaced)
+        return Root(self.uop, device, site, is_dropped, replaced, self.keep)
 
     def read(self, expression: UOp) -> UOp:
         """Return what a view sees: of the computed value, where no gradient needs its graph."""
@@ -117,6 +142,21 @@ class Cell:
     def _living_parts(self) -> list[Part]:
         found = [reference() for reference in list(self.parts)]
         return [part for part in found if part is not None]
+
+
+class FilledCell(Cell):
+    """A cell whose value a program has put into memory; its leaf is made when it is asked for."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> UOp:
+        memory, spec = self.memory, self.spec
+        assert memory is not None and spec is not None, f"cell: {name} is there once it is filled"
+        leaf = buffer(spec.dtype, spec.shape, spec.device)
+        leaf.memory = memory
+        self.uop = self.leaf = leaf
+        self.__class__ = Cell  # type: ignore[assignment]  # from now on it is like any other
+        return leaf
 
 
 class Part(Cell):
@@ -165,6 +205,8 @@ class TensorBase:
         self.device = device
         self.site = caller_site()
         self._grad = None
+        if ACTIVE.trace is not None:
+            ACTIVE.trace.make(self, has_own_cell=True)
         if requires_grad:
             self._become_leaf()
 
@@ -184,6 +226,8 @@ class TensorBase:
 
     def _seen(self, view: View) -> Self:
         """Return a tensor that sees this one's cell in another way."""
+        if ACTIVE.trace is not None:
+            ACTIVE.trace.note(self)
         tensor = self._blank()
         tensor.cell = self.cell
         if MODE.is_enabled:
@@ -193,6 +237,8 @@ class TensorBase:
         tensor.device = self.device
         tensor.site = caller_site()
         tensor._grad = None
+        if ACTIVE.trace is not None:
+            ACTIVE.trace.make(tensor, has_own_cell=False)
         return tensor
 
     def _blank(self) -> Self:
@@ -228,6 +274,8 @@ class TensorBase:
         Raises: GradientError for a leaf that requires a gradient, or for a view of one, while
         gradients are on; ShapeError where elements share memory, but for one value in all.
         """
+        if ACTIVE.trace is not None:
+            ACTIVE.trace.note(self)
         mark = self._mark
         if MODE.is_enabled and mark > 0:
             sentence = f"{who}: a leaf that requires a gradient is written: shape {self.shape}"
@@ -262,6 +310,8 @@ class TensorBase:
     @property
     def uop(self) -> UOp:
         """The node that gives the values."""
+        if ACTIVE.trace is not None:
+            ACTIVE.trace.note(self)
         view = self._view
         if view is None:
             return self.cell.uop
@@ -304,15 +354,29 @@ class TensorBase:
     def realize(self, *others: TensorBase) -> Self:
         """Compute this tensor and others now, as one schedule."""
         tensors: list[TensorBase] = [self, *others]
+        if ACTIVE.trace is not None:
+            ACTIVE.trace.wanted += map(weakref.ref, tensors)
+            return self
         cells = {each._own_cell(): each for each in tensors}
         pending = {cell: each for cell, each in cells.items() if cell.leaf is None}
-        roots = [cell.root(each.device, each.site) for cell, each in pending.items()]
-        for cell, leaf in zip(pending, realize(roots), strict=True):
-            cell.keep(leaf)
+        realize([cell.root(each.device, each.site) for cell, each in pending.items()])
         return self
+
+    def _settle(self, others: Container[UOp]) -> None:
+        """Compute the cell's value now, in a leaf that is none of some others."""
+        cell = self.cell
+        if cell.leaf is None:
+            realize([cell.root(self.device, self.site)])
+        assert cell.leaf is not None, "realize fills every cell"
+        self._current = None  # a part with a value of its own would hide that of the cell
+        if cell.leaf in others:
+            leaf = alias_of(cell.leaf, cell.leaf.shape)
+            cell.uop = leaf if cell.uop is cell.leaf else cell.uop
+            cell.leaf = leaf
 
     def _values(self) -> npt.NDArray[np.generic]:
         """Return a copy of the values; bfloat16, which NumPy lacks, comes as float32."""
+        refuse_reading(self.shape)
         leaf = self.realize()._own_cell().leaf
         assert leaf is not None, "realize fills every cell"
         return from_storage(to_host(leaf), self.dtype)

@@ -14,6 +14,7 @@ from tinytensor.errors import DTypeError, ShapeError
 from tinytensor.grad import cut
 from tinytensor.ops.attrs import DeviceAttrs
 from tinytensor.ops.op import Op
+from tinytensor.ops.size import Size
 from tinytensor.ops.uop import Number, UOp, cast, const
 from tinytensor.realize import canonical_device, default_device_name, from_host
 from tinytensor.tensor.axes import check_shape
@@ -22,6 +23,7 @@ from tinytensor.tensor.formulas import add, is_equal, mul
 from tinytensor.tensor.host import check_number, nested_values, number_dtype
 from tinytensor.tensor.nodes import broadcast, full, iota, reshape
 from tinytensor.tensor.operands import is_number
+from tinytensor.tracing import ACTIVE
 
 Sizes = int | Sequence[int]
 Content = Number | Sequence[Any] | npt.NDArray[Any] | np.generic | TensorBase
@@ -47,6 +49,8 @@ def check_dtype_given(who: str, dtype: object) -> None:
 
 def _content(data: Content, dtype: DType | None, device: str) -> UOp:
     if isinstance(data, np.ndarray):
+        if ACTIVE.trace is not None and data.ndim:
+            ACTIVE.trace.refuse("a NumPy array is read, whose values no guard compares")
         found = from_numpy(data.dtype)
         leaf = from_host(data.astype(found.storage_numpy), found, device)
         return cast(leaf, dtype or found)
@@ -173,12 +177,13 @@ class Creation(TensorBase):
         """
         first, last = (0, start) if end is None else (start, end)
         count = _arange_count(first, last, step)
-        whole = all(isinstance(each, int) for each in (first, last, step))
+        whole = all(isinstance(each, (int, Size)) for each in (first, last, step))
         exact = dtypes.int64 if whole else dtypes.float64
         for each in (first, step):
             check_number("arange", each, exact)
         scaled = mul(cast(iota(count), exact), step) if step != 1 else iota(count)
-        moved = add(cast(scaled, exact), first) if first != 0 else scaled
+        is_moved = isinstance(first, Size) or first != 0
+        moved = add(cast(scaled, exact), first) if is_moved else scaled
         chosen = dtype or (dtypes.int64 if whole else dtypes.float32)
         return cls._made(cast(moved, chosen), device_name(device), requires_grad)
 
@@ -233,12 +238,14 @@ class Creation(TensorBase):
 
 
 def _arange_count(start: int | float, end: int | float, step: int | float) -> int:
-    if not all(map(math.isfinite, (start, end, step))) or step == 0:
+    numbers = (start, end, step)
+    if not all(isinstance(each, Size) or math.isfinite(each) for each in numbers) or step == 0:
         sentence = f"arange: a bound or the step is unusable: {start} .. {end} by {step}"
         raise ShapeError(f"{sentence}; all must be finite and the step not 0.")
     if (end - start) * step < 0:
         sentence = f"arange: the step leads away from the end: {start} .. {end} by {step}"
         raise ShapeError(f"{sentence}; its sign must be that of end - start.")
-    if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
-        return len(range(start, end, step))
+    count = -(-(end - start) // step)
+    if isinstance(count, (int, Size)):
+        return count
     return math.ceil((end - start) / step)

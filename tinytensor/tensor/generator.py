@@ -12,14 +12,18 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from tinytensor.errors import ValueOutOfRange
+from tinytensor.tracing import ACTIVE, repeat
 
 DEFAULT_SEED = 67280421310721  # PyTorch's
 WORDS = 2**64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Draw:
-    """What one tensor's random bits depend on, besides the place of each element."""
+    """What one tensor's random bits depend on, besides the place of each element.
+
+    A draw is equal to itself alone: generators may make others with its numbers.
+    """
 
     number: int
     seed: int
@@ -47,11 +51,17 @@ class Generator:
         if not least <= seed < end:
             sentence = f"manual_seed: the seed is too large: {seed}"
             raise ValueOutOfRange(f"{sentence}; it must be in {least} .. {end - 1}.")
-        self._sequence = _Sequence(seed % WORDS)
+
+        def begin() -> None:
+            self._sequence = _Sequence(seed % WORDS)
+
+        repeat(begin)
         return self
 
     def seed(self) -> int:
         """Begin a sequence that nobody can foresee, and return its seed."""
+        if ACTIVE.trace is not None:
+            ACTIVE.trace.refuse("a seed is taken that nobody can foresee")
         self.manual_seed(int.from_bytes(os.urandom(8), "little"))
         return self._sequence.seed
 

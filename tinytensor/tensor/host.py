@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tinytensor.dtype import DType, dtypes, round_to_bfloat16
 from tinytensor.errors import DTypeError, ShapeError
 from tinytensor.ops.interpret import to_storage
+from tinytensor.ops.size import Size
 from tinytensor.ops.uop import Number
 
 Array = npt.NDArray[Any]  # Any: the dtype is a run-time value here
@@ -21,7 +22,7 @@ def number_dtype(value: Number) -> DType:
     """Return the dtype that a Python number has on its own."""
     if isinstance(value, bool):
         return dtypes.bool
-    return dtypes.int64 if isinstance(value, int) else dtypes.float32
+    return dtypes.int64 if isinstance(value, (int, Size)) else dtypes.float32
 
 
 def check_number(who: str, value: Number, dtype: DType) -> Number:
@@ -29,6 +30,8 @@ def check_number(who: str, value: Number, dtype: DType) -> Number:
 
     Raises: DTypeError.
     """
+    if isinstance(value, Size):
+        return value
     if not dtype.is_int:
         return _as_float(value) if dtype.is_float else value
     whole = int(value) if isinstance(value, int) or math.isfinite(value) else None

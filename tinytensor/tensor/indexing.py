@@ -13,12 +13,14 @@ import numpy.typing as npt
 
 from tinytensor.dtype import dtypes
 from tinytensor.errors import IndexOutOfRange, ShapeError
+from tinytensor.ops.size import Size
 from tinytensor.ops.uop import UOp
 from tinytensor.tensor.axes import Shape
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.creation import Creation
 from tinytensor.tensor.filling import Filling
 from tinytensor.tensor.gathering import from_either_end, places_of
+from tinytensor.tensor.nodes import Indices, count_of, stretch
 from tinytensor.tensor.routes import Route, read_along, routes_to
 from tinytensor.tensor.view import View
 
@@ -33,7 +35,7 @@ ACCEPTED = "an int, a slice, ... or None"
 class Selection:
     """What an index selects: a range of each axis, and the shape and strides of the result."""
 
-    ranges: list[range] = field(default_factory=list)
+    ranges: list[Indices] = field(default_factory=list)
     shape: list[int] = field(default_factory=list)
     strides: list[int] = field(default_factory=list)
 
@@ -56,11 +58,11 @@ def select_elements(written: Sequence[Plain], layout: View) -> Selection:
             selection.strides.append(extent * stride)
         elif isinstance(each, slice):
             selection.ranges.append(_slice_range(each, extent))
-            selection.shape.append(len(selection.ranges[-1]))
+            selection.shape.append(count_of(selection.ranges[-1]))
             selection.strides.append(selection.ranges[-1].step * stride)
         else:
             position = _position(each, axis, extent)
-            selection.ranges.append(range(position, position + 1))
+            selection.ranges.append(stretch(position, 1))
     return selection
 
 
@@ -82,11 +84,27 @@ def _without_ellipsis(index: Sequence[Index | Choice], shape: Shape) -> list[Wri
     return written + whole
 
 
-def _slice_range(wanted: slice, extent: int) -> range:
+def _slice_range(wanted: slice, extent: int) -> Indices:
     if wanted.step is not None and wanted.step <= 0:
         sentence = f"index: the step of a slice is not positive: {wanted.step}"
         raise ShapeError(f"{sentence}; it must be 1 or more. Use flip.")
+    if any(isinstance(each, Size) for each in (wanted.start, wanted.stop, extent)):
+        return _open_range(wanted, extent)
     return range(*wanted.indices(extent))
+
+
+def _open_range(wanted: slice, extent: int) -> Indices:
+    """Return what a slice takes, some of whose numbers are known only at launch."""
+    begin = 0 if wanted.start is None else _end_of_slice(wanted.start, extent)
+    end = extent if wanted.stop is None else _end_of_slice(wanted.stop, extent)
+    step = 1 if wanted.step is None else as_int(wanted.step)
+    count = -(-(end - begin) // step) if begin <= end else 0
+    return stretch(begin, count, step)
+
+
+def _end_of_slice(end: int, extent: int) -> int:
+    counted = end + extent if end < 0 else end
+    return 0 if counted < 0 else extent if counted > extent else counted
 
 
 def _position(wanted: SupportsIndex, axis: int, extent: int) -> int:
@@ -94,11 +112,11 @@ def _position(wanted: SupportsIndex, axis: int, extent: int) -> int:
         error = IndexOutOfRange if isinstance(wanted, float) else TypeError
         sentence = f"index: does not take a {type(wanted).__name__}"
         raise error(f"{sentence}; it must be {ACCEPTED}, a tensor, or a tuple of them.")
-    position = as_int(wanted)
+    position = wanted if isinstance(wanted, Size) else as_int(wanted)
     if not -extent <= position < extent:
         sentence = f"index: out of range: {position} on axis {axis} of extent {extent}"
         raise IndexOutOfRange(f"{sentence}; it must be in {-extent} .. {extent - 1}.")
-    return position % extent
+    return position if position >= 0 else position + extent
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from tinytensor.errors import ShapeError
+from tinytensor.ops.size import is_same
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import (
     Dims,
@@ -67,7 +68,7 @@ class Movement(TensorBase):
         """Return this tensor without its axes of extent 1, or without those among dim."""
         chosen = () if dim == () else check_axes("squeeze", dim, self.ndim)
         layout = self._layout()
-        axes = [axis for axis, n in enumerate(layout.shape) if n != 1 or axis not in chosen]
+        axes = [axis for axis, n in enumerate(layout.shape) if axis not in chosen or n != 1]
         shape = tuple([layout.shape[axis] for axis in axes])
         strides = tuple([layout.strides[axis] for axis in axes])
         return self._seen(layout.with_axes(shape, strides))
@@ -119,8 +120,8 @@ class Movement(TensorBase):
         added = len(listed) - self.ndim
         given = (-2,) * added + self.shape
         shape = tuple([n if size == -1 else size for n, size in zip(given, listed, strict=False)])
-        fits = [n in (1, -2, size) for n, size in zip(given, shape, strict=False)]
-        if added < 0 or min(shape, default=0) < 0 or not all(fits):
+        fits = [is_same(n, m) or n in (1, -2, m) for n, m in zip(given, shape, strict=False)]
+        if added < 0 or any(each < 0 for each in shape) or not all(fits):
             sentence = f"expand: sizes do not fit: {listed} for shape {self.shape}"
             raise ShapeError(f"{sentence}; aligned at the end, only axes of extent 1 may change.")
         return self._seen(self._layout().expanded(shape))
@@ -130,6 +131,7 @@ class Movement(TensorBase):
         listed = flat_sizes(dims)
         axes = check_axes("flip", listed, self.ndim) if listed else ()
         slices = [
-            range(n - 1, -1, -1) if axis in axes else range(n) for axis, n in enumerate(self.shape)
+            nodes.stretch(n - 1, n, -1) if axis in axes else nodes.stretch(0, n)
+            for axis, n in enumerate(self.shape)
         ]
         return self._wrap(nodes.take_slices(self.uop, slices))

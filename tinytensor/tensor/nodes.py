@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import (
@@ -17,10 +18,14 @@ from tinytensor.ops.attrs import (
     SliceAttrs,
 )
 from tinytensor.ops.op import COMPARE, Op
+from tinytensor.ops.size import are_same, is_one, is_open, is_repeated, is_zero
 from tinytensor.ops.uop import Number, UOp, cast, const
 
 Shape = tuple[int, ...]
 COMPARISONS = frozenset(COMPARE)
+# The same line makes the same attrs again and again.
+shape_attrs = functools.lru_cache(maxsize=4096)(ShapeAttrs)
+order_attrs = functools.lru_cache(maxsize=4096)(OrderAttrs)
 
 
 def full(dtype: DType, value: Number, shape: Shape) -> UOp:
@@ -71,31 +76,31 @@ def floating(x: UOp) -> UOp:
 
 def reshape(x: UOp, shape: Shape) -> UOp:
     """Return x's elements in row-major order under another shape."""
-    if x.shape == shape:
+    if are_same(x.shape, shape):
         return x
     if x.op is Op.RESHAPE:
         return reshape(x.operands[0], shape)
-    return UOp(Op.RESHAPE, x.dtype, (x,), ShapeAttrs(shape))
+    return UOp(Op.RESHAPE, x.dtype, (x,), shape_attrs(shape))
 
 
 def broadcast(x: UOp, shape: Shape) -> UOp:
     """Return x repeated along leading axes and axes of extent 1."""
-    if x.shape == shape:
+    if are_same(x.shape, shape):
         return x
     if x.op is Op.EXPAND:
         return broadcast(x.operands[0], shape)
     added = len(shape) - len(x.shape)
     aligned = reshape(x, (1,) * added + x.shape)
-    if aligned.shape == shape:
+    if are_same(aligned.shape, shape):
         return aligned
-    return UOp(Op.EXPAND, x.dtype, (aligned,), ShapeAttrs(shape))
+    return UOp(Op.EXPAND, x.dtype, (aligned,), shape_attrs(shape))
 
 
 def permute(x: UOp, order: Shape) -> UOp:
     """Return x with axis i taken from axis order[i]."""
     if order == tuple(range(len(order))):
         return x
-    return UOp(Op.PERMUTE, x.dtype, (x,), OrderAttrs(order))
+    return UOp(Op.PERMUTE, x.dtype, (x,), order_attrs(order))
 
 
 def swap_with_last(x: UOp, axis: int) -> UOp:
@@ -105,7 +110,31 @@ def swap_with_last(x: UOp, axis: int) -> UOp:
     return permute(x, tuple(order))
 
 
-def take_slices(x: UOp, slices: Sequence[range]) -> UOp:
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Evenly spaced indices, as a range has them, where a number is known only at launch."""
+
+    start: int
+    step: int
+    count: int
+
+
+Indices = range | Stretch
+
+
+def stretch(start: int, count: int, step: int = 1) -> Indices:
+    """Return so many indices from the first one on."""
+    if is_open((start, count)):
+        return Stretch(start, step, count)
+    return range(start, start + count * step, step)
+
+
+def count_of(indices: Indices) -> int:
+    """Return how many indices there are."""
+    return indices.count if isinstance(indices, Stretch) else len(indices)
+
+
+def take_slices(x: UOp, slices: Sequence[Indices]) -> UOp:
     """Return the elements of x whose index along each axis is in that axis's range.
 
     Of what is repeated a part is taken first, so that it may turn out not to be repeated.
@@ -113,12 +142,13 @@ def take_slices(x: UOp, slices: Sequence[range]) -> UOp:
     if x.op is Op.EXPAND:
         single = x.operands[0]
         pairs = zip(single.shape, x.shape, slices, strict=True)
-        kept = [each if n == m else range(n) for n, m, each in pairs]
-        return broadcast(take_slices(single, kept), tuple(map(len, slices)))
-    steps = [each.step if len(each) > 1 else 1 for each in slices]
-    begins = [each.start if each else 0 for each in slices]
-    extents = tuple(map(len, slices))
-    if extents == x.shape and not any(begins) and set(steps) <= {1}:
+        kept = [stretch(0, n) if is_repeated(n, m) else each for n, m, each in pairs]
+        return broadcast(take_slices(single, kept), tuple(map(count_of, slices)))
+    extents = tuple(map(count_of, slices))
+    facts = list(zip(slices, extents, strict=True))
+    steps = [1 if is_one(count) or is_zero(count) else each.step for each, count in facts]
+    begins = [0 if is_zero(count) else each.start for each, count in facts]
+    if are_same(extents, x.shape) and all(map(is_zero, begins)) and set(steps) <= {1}:
         return x
     attrs = SliceAttrs(tuple(begins), tuple(steps), extents)
     return UOp(Op.SLICE, x.dtype, (x,), attrs)
@@ -126,7 +156,7 @@ def take_slices(x: UOp, slices: Sequence[range]) -> UOp:
 
 def pad(x: UOp, before: Shape, after: Shape, value: Number) -> UOp:
     """Return x with a border of one value."""
-    if not any(before + after):
+    if all(map(is_zero, before + after)):
         return x
     fill = const(x.dtype, value)
     attrs = PadAttrs(before, after)
@@ -152,9 +182,9 @@ def replace_axis(shape: Shape, axis: int, *extents: int) -> Shape:
     return (*shape[:axis], *extents, *shape[axis + 1 :])
 
 
-def take_part(x: UOp, axis: int, part: range) -> UOp:
+def take_part(x: UOp, axis: int, part: Indices) -> UOp:
     """Return the elements of x whose index along one axis is in a range."""
-    slices = [range(n) for n in x.shape]
+    slices = [stretch(0, n) for n in x.shape]
     slices[axis] = part
     return take_slices(x, slices)
 

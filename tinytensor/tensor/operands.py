@@ -8,6 +8,7 @@ import numpy as np
 
 from tinytensor.dtype import DType, dtypes, promote
 from tinytensor.errors import DeviceError, DTypeError
+from tinytensor.ops.size import Size, are_same
 from tinytensor.ops.uop import Number, UOp, cast, const
 from tinytensor.tensor.axes import broadcast_shapes
 from tinytensor.tensor.base import TensorBase
@@ -36,11 +37,11 @@ def align_pair(who: str, x: TensorBase, y: Operand) -> tuple[UOp, UOp]:
     if isinstance(y, TensorBase):
         left, right = x.uop, y.uop
         if left.dtype is right.dtype and x.device == y.device:
-            if left.shape == right.shape:
+            if are_same(left.shape, right.shape):
                 return left, right
-            if right.shape and left.shape[-len(right.shape) :] == right.shape:
+            if right.shape and are_same(left.shape[-len(right.shape) :], right.shape):
                 return left, broadcast(right, left.shape)
-    elif isinstance(y, (int, float)):
+    elif isinstance(y, (int, float, Size)):
         own = number_dtype(y)
         target = _outrank(own, x.uop.dtype)
         left = cast(x.uop, target)
@@ -71,7 +72,7 @@ def check_devices(who: str, tensors: list[TensorBase]) -> None:
 
 def is_number(value: object) -> bool:
     """Tell whether a value is a Python or NumPy number."""
-    return isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating))
+    return isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating, Size))
 
 
 def result_dtype(who: str, *operands: Operand) -> DType:

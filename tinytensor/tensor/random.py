@@ -7,13 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Self
 
-import numpy as np
-
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import DTypeError, ValueOutOfRange
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
-from tinytensor.realize import from_host
 from tinytensor.tensor.axes import Shape, check_shape
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.creation import Sizes, device_name
@@ -31,6 +28,7 @@ from tinytensor.tensor.nodes import (
     take_slices,
     widen,
 )
+from tinytensor.tracing import ACTIVE, feed
 
 
 def draw_bits(shape: Shape, device: str, generator: Generator | None) -> UOp:
@@ -39,12 +37,29 @@ def draw_bits(shape: Shape, device: str, generator: Generator | None) -> UOp:
     The draw is taken now, whenever it is computed. Its number and seed are values in memory, so
     programs that differ in them alone are one program.
     """
-    draw = (generator or default_generator).draw()
-    leaf = from_host(np.array([draw.number, draw.seed], np.uint64), dtypes.uint64, device)
+    leaf = _leaf_of_draw(generator or default_generator, device)
     number, seed = (reshape(take_slices(leaf, [range(place, place + 1)]), ()) for place in range(2))
     element = cast(reshape(iota(math.prod(shape)), shape), dtypes.uint64)
     operands = (element, broadcast(number, shape), broadcast(seed, shape))
     return UOp(Op.PHILOX, dtypes.uint64, operands)
+
+
+def _leaf_of_draw(generator: Generator, device: str) -> UOp:
+    """Return number and seed of a generator's next draw; one that is repeated keeps its leaf."""
+    trace = ACTIVE.trace
+    drawn = generator.draw()
+    if trace is not None and drawn in trace.draws:
+        return trace.draws[drawn]
+    waiting = [drawn]
+
+    def numbers() -> list[int]:
+        draw = waiting.pop() if waiting else generator.draw()
+        return [draw.number, draw.seed]
+
+    leaf = feed(numbers, dtypes.uint64, device)
+    if trace is not None:
+        trace.draws[drawn] = leaf
+    return leaf
 
 
 def check_probability(who: str, p: float) -> None:

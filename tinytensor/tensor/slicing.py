@@ -21,8 +21,8 @@ class Slicing(Arranging):
 
     __slots__ = ()
 
-    def _part(self, axis: int, part: range) -> Self:
-        slices = [range(n) for n in self.shape]
+    def _part(self, axis: int, part: nodes.Indices) -> Self:
+        slices = [nodes.stretch(0, n) for n in self.shape]
         slices[axis] = part
         return self._seen(self._layout().sliced(slices))
 
@@ -40,7 +40,7 @@ class Slicing(Arranging):
         if not 0 <= begin <= begin + length <= extent:
             sentence = f"narrow: not within the axis: {length} from {start} of extent {extent}"
             raise ShapeError(f"{sentence}; all must be elements of it.")
-        return self._part(axis, range(begin, begin + length))
+        return self._part(axis, nodes.stretch(begin, length))
 
     def select(self, dim: int, index: int) -> Self:
         """Return one element of an axis; the axis goes."""
@@ -49,8 +49,8 @@ class Slicing(Arranging):
         if not -extent <= index < extent:
             sentence = f"select: out of range: {index} on axis {axis} of extent {extent}"
             raise IndexOutOfRange(f"{sentence}; it must be in {-extent} .. {extent - 1}.")
-        begin = index % extent
-        return self._part(axis, range(begin, begin + 1)).squeeze(axis)
+        begin = index if index >= 0 else index + extent
+        return self._part(axis, nodes.stretch(begin, 1)).squeeze(axis)
 
     def __iter__(self) -> Iterator[Self]:
         if self.ndim == 0:
@@ -79,7 +79,7 @@ class Slicing(Arranging):
             raise ShapeError(f"{sentence}; their sum must be the extent.")
         begin, parts = 0, []
         for size in sizes:
-            parts.append(self._part(axis, range(begin, begin + size)))
+            parts.append(self._part(axis, nodes.stretch(begin, size)))
             begin += size
         return tuple(parts)
 

@@ -11,6 +11,7 @@ from tinytensor.errors import ShapeError
 from tinytensor.grad import RULES, cut
 from tinytensor.ops.attrs import BufferAttrs, Combine, DetachAttrs, ReduceAttrs
 from tinytensor.ops.op import Op
+from tinytensor.ops.size import are_same, is_one, is_repeated, is_same, now
 from tinytensor.ops.uop import Number, UOp
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import Shape
@@ -49,7 +50,8 @@ class View:
     @property
     def is_plain(self) -> bool:
         """Whether it tells nothing that the cell does not."""
-        return self.expression.op is Op.BUFFER and self.strides == row_major(self.shape)
+        is_base = self.expression.op is Op.BUFFER
+        return is_base and are_same(self.strides, row_major(self.shape))
 
     @property
     def is_contiguous(self) -> bool:
@@ -58,7 +60,7 @@ class View:
             return True
         expected = row_major(self.shape)
         facts = zip(self.shape, self.strides, expected, strict=True)
-        return all(extent == 1 or stride == wanted for extent, stride, wanted in facts)
+        return all(is_one(n) or is_same(stride, wanted) for n, stride, wanted in facts)
 
     def marked(self, serial: int) -> View:
         """Return this view as a leaf of that serial, or with its gradients cut; 0: passing."""
@@ -78,7 +80,7 @@ class View:
         strides = tuple([self.strides[axis] for axis in order])
         return View(nodes.permute(self.expression, order), strides, self.offset)
 
-    def sliced(self, slices: Sequence[range]) -> View:
+    def sliced(self, slices: Sequence[nodes.Indices]) -> View:
         """Return the elements whose index along each axis is in that axis's range."""
         pairs = list(zip(slices, self.strides, strict=True))
         offset = self.offset + sum(each.start * stride for each, stride in pairs)
@@ -113,7 +115,7 @@ class View:
         strides: list[int] = []
         for axis in reversed(range(len(shape))):
             extent = self.shape[axis - added] if axis >= added else 1
-            if extent != shape[axis] or not self.shape:
+            if is_repeated(extent, shape[axis]) or not self.shape:
                 strides.append(0)
             elif axis >= added:
                 strides.append(self.strides[axis - added])
@@ -147,10 +149,10 @@ def strides_under(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
     found: list[int] = []
     for elements, stride in _runs(shape, strides):
         passed = 1
-        while left and (passed < elements or left[-1] == 1):
+        while left and (now(passed) < now(elements) or is_one(left[-1])):
             found.append(passed * stride)
             passed *= left.pop()
-        if passed != elements:
+        if not is_same(passed, elements):
             return None
     return tuple(found[::-1])
 
@@ -160,8 +162,8 @@ def _runs(shape: Shape, strides: Shape) -> Iterator[tuple[int, int]]:
     elements, stride = 1, strides[-1] if strides else 1
     for axis in reversed(range(len(shape))):
         elements *= shape[axis]
-        is_first = axis == 0
-        if is_first or (shape[axis - 1] != 1 and strides[axis - 1] != elements * stride):
+        is_adjacent = axis > 0 and is_same(strides[axis - 1], elements * stride)
+        if axis == 0 or not (is_one(shape[axis - 1]) or is_adjacent):
             yield elements, stride
             elements, stride = 1, strides[axis - 1]
     if not shape:
@@ -209,7 +211,9 @@ def _undo(steps: Iterable[UOp], value: UOp, fill: Number) -> UOp:
         if node.op is Op.SLICE:
             value = nodes.put_slices(value, node.attrs, source.shape, fill)
         elif node.op is Op.EXPAND:
-            axes = [axis for axis, n in enumerate(source.shape) if n != value.shape[axis]]
+            axes = [
+                axis for axis, n in enumerate(source.shape) if is_repeated(n, value.shape[axis])
+            ]
             attrs = ReduceAttrs(Combine.MAX, tuple(axes))
             value = UOp(Op.REDUCE, value.dtype, (value,), attrs)
         elif node.op is not Op.DETACH:
@@ -240,7 +244,7 @@ def _are_apart(shape: Shape, strides: Shape) -> bool:
 def _read_slice(node: UOp, x: UOp) -> UOp:
     attrs = node.attrs
     facts = zip(attrs.begin, attrs.step, attrs.extent, strict=True)
-    return nodes.take_slices(x, [range(i, i + step * n, step) for i, step, n in facts])
+    return nodes.take_slices(x, [nodes.stretch(i, n, step) for i, step, n in facts])
 
 
 Step = Callable[[UOp, UOp], UOp]  # (node of an expression, value) -> value

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tinytensor.config import config
 from tinytensor.ops.program import LaunchShape, Program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import POISON
@@ -21,12 +22,12 @@ Handle = Any
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Some work, what it runs on, and the extents of its instances."""
+    """Some work, the buffers it runs on, the extents of its instances, and its scalars."""
 
     work: Any  # a CudaExecutable
     buffers: tuple[Buffer, ...]
-    scalars: tuple[float, ...] = ()
     extents: tuple[int, ...] = ()
+    scalars: tuple[float, ...] = ()
 
     def run(self, device: Cuda) -> None:
         """Start it."""
@@ -46,14 +47,16 @@ def recorded(device: Cuda) -> Iterator[list[Launch]]:
         *,
         extents: Sequence[int] = (),
     ) -> None:
-        found.append(Launch(work, tuple(buffers), tuple(scalars), tuple(extents)))
+        found.append(Launch(work, tuple(buffers), tuple(extents), tuple(scalars)))
         run(work, buffers, scalars, extents=extents)
 
     device.run = run_and_record
+    config.note_change()
     try:
         yield found
     finally:
         del device.run  # the method of the class shows again
+        config.note_change()
 
 
 def run_all(device: Cuda, launches: Sequence[Launch]) -> None:

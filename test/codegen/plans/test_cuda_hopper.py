@@ -91,6 +91,15 @@ def test_blocks_go_from_tile_to_tile(tiling, sizes):
     assert_exact(rounded(*sizes, BF16), tiling, seed=3)
 
 
+@pytest.mark.parametrize("layout", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("columns", [96, 112, 160, 208])
+def test_a_tile_of_any_width_is_made_of_narrower_swizzled_rows(columns, layout):
+    odd = HopperTiling("odd", 64, columns, 2, 1)
+
+    assert_exact(rounded(72, columns + 8, 72, F16, *layout), odd)
+    assert_exact(rounded(64, 2 * columns, 64, F16, *layout), odd)
+
+
 def test_threads_with_many_sums_take_registers_of_a_warpgroup_that_loads():
     many = HopperTiling("many", 128, 128, 2, 2, alternates=True)
     kernel = rounded(136, 128, 72)
@@ -444,6 +453,7 @@ def test_alternating_warpgroups_wait_for_one_another(mistaken):
         ((128, 4096, 4096), ["flat", "small"]),
         ((16, 4096, 4096), ["few 16"]),
         ((1000, 1000, 1000), ["square"]),
+        ((768, 768, 8192), ["alternating"]),
     ],
     ids=str,
 )
@@ -451,6 +461,24 @@ def test_the_estimate_finds_what_was_fastest_on_the_device(sizes, names):
     facts = taken(rounded(*sizes, BF16))
 
     assert cuda_hopper.rank(facts, SM90A)[0].tiling.name in names
+
+
+@pytest.mark.parametrize(
+    ("sizes", "name"),
+    [
+        ((3072, 768, 8192), "broad 160"),
+        ((2304, 768, 8192), "square 112"),
+        ((1280, 5120, 8192), "wide 208"),
+        ((2048, 768, 3072), "square 96"),
+    ],
+    ids=str,
+)
+def test_a_width_between_is_taken_where_others_leave_multiprocessors_idle(sizes, name):
+    ranked = cuda_hopper.rank(taken(rounded(*sizes, BF16)), SM90A)
+
+    usual = next(each for each in ranked if not each.tiling.name[-1].isdigit())
+    assert ranked[0].tiling.name == name
+    assert ranked[0].clocks < usual.clocks / 1.05
 
 
 @pytest.mark.parametrize("tiling", TILINGS, **BY_NAME)
@@ -473,8 +501,8 @@ def test_the_plan_says_what_a_block_computes_and_what_came_next():
     )
     assert choose(rounded(1001, 999, 1003), SM90A).decisions[0].reason == (
         "wgmma.f16, 128 tiles 128 x 64 (half), 2 warpgroups, 8 stages: about 9065 clocks; then "
-        "flat 9513, small 11386. 2 of 2 factors rewritten in rows before. Sums may be truncated "
-        "where others round."
+        "flat 9513, square 96 10226. 2 of 2 factors rewritten in rows before. Sums may be "
+        "truncated where others round."
     )
 
 

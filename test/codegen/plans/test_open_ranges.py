@@ -77,10 +77,10 @@ def assert_open_plans_agree(kernel, scalars):
 
 
 @st.composite
-def open_kernels(draw, kernels):
+def open_kernels(draw, kernels, least=0):
     """A random kernel whose extents are variables, and their values."""
-    kernel = opened(draw(kernels))
-    return kernel, tuple([draw(st.integers(0, each.attrs.most)) for each in kernel.variables])
+    kernel = opened(draw(kernels), least)
+    return kernel, tuple([draw(st.integers(least, each.attrs.most)) for each in kernel.variables])
 
 
 @given(open_kernels(pointwise_kernels()))

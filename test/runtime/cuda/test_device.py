@@ -27,6 +27,8 @@ from runtime.cuda.programs import (
 
 from tinytensor.config import config
 from tinytensor.errors import DeviceError
+from tinytensor.ops.text import show
+from tinytensor.ops.uop import make_variable
 from tinytensor.runtime.cuda import device as cuda_device
 from tinytensor.runtime.cuda import driver as cuda_driver
 from tinytensor.runtime.slabs import LARGEST_CARVED_BYTES, SLAB_BYTES
@@ -110,6 +112,19 @@ def test_scalars_come_after_the_addresses_as_64_bits_each(device, fake):
     minus_one, two = 2**64 - 1, 0x4000000000000000
     addresses = [each.address for each in buffers]
     assert [launch.values for launch in fake.launches] == [[*addresses, minus_one, two]]
+
+
+def test_a_grid_that_scalars_decide_is_counted_at_each_launch(device, fake):
+    blocks = show((make_variable(0, 0, 1000) + 7) // 8)
+    launch = replace(add_program(1).launches[0], across=blocks)
+    program = replace(add_program(1), launches=(launch,), scalars="q")
+    work = device.compile([program])[0]
+    buffers = [device.allocate(4096) for _ in range(2)]
+
+    for count in (0, 1, 17, 1000):
+        device.run(work, buffers, (count,))
+
+    assert [launch.grid for launch in fake.launches] == [(n, 1, 1) for n in (1, 1, 3, 125)]
 
 
 def test_the_launches_of_a_program_share_one_workspace(device, fake):

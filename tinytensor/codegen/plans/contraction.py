@@ -14,8 +14,8 @@ from tinytensor.codegen.plans.tiling_cpu import (
     Block,
     Tiling,
     blocks,
-    choose_tiling,
     fixed_block,
+    list_tilings,
     open_rest,
     round_up,
     steps,
@@ -71,10 +71,16 @@ def facts(kernel: Kernel, target: Target) -> ContractionFacts | str | None:
     return ContractionFacts(kernel, flatten(kernel))
 
 
-def describe(facts: ContractionFacts, target: Target) -> str:
+def candidates(facts: ContractionFacts, target: Target) -> list[Tiling]:
+    """List the tilings that fit, the usual one first."""
+    flat = facts.flat
+    return list_tilings(flat.n.extent, flat.k.extent, facts.widest_itemsize, target)
+
+
+def describe(facts: ContractionFacts, target: Target, tiling: Tiling | None = None) -> str:
     """Say how the kernel is cut into tiles."""
     flat = facts.flat
-    tiling = choose_tiling(flat.n.extent, flat.k.extent, facts.widest_itemsize, target)
+    tiling = tiling or candidates(facts, target)[0]
     mirrored = is_symmetric(flat) and tiling.gains_by_mirroring(flat.n.extent)
     panel = f"panels of {tiling.block_k} x {min(tiling.block_n, flat.n.extent)}"
     half = "; symmetric, so one half is computed and mirrored" if mirrored else ""
@@ -87,10 +93,7 @@ def lower(facts: ContractionFacts, target: Target, tiling: Tiling | None = None)
     Takes:  a kernel with one contraction; operands and stores are any elementwise expressions.
     Gives:  LINEAR form; what surrounds the sum is emitted from the graph.
     """
-    if tiling is None:
-        flat = facts.flat
-        tiling = choose_tiling(flat.n.extent, flat.k.extent, facts.widest_itemsize, target)
-    return _Lowering(facts, target, tiling).emit()
+    return _Lowering(facts, target, tiling or candidates(facts, target)[0]).emit()
 
 
 class _Lowering:

@@ -22,7 +22,7 @@ from tinytensor.codegen.plans.block_product import (
 )
 from tinytensor.codegen.plans.block_ring import run_ring
 from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, write_rows
-from tinytensor.codegen.plans.tiling_cuda import MmaTiling, choose_mma_tiling, describe_tiling
+from tinytensor.codegen.plans.tiling_cuda import MmaTiling, describe_tiling, rank_mma_tilings
 from tinytensor.dtype import dtypes
 from tinytensor.ops import tile as tiles
 from tinytensor.ops.attrs_blocks import TileMmaAttrs
@@ -58,9 +58,16 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
     return why_no_product(kernel, contraction) or read_facts(kernel, a)
 
 
-def describe(facts: ProductFacts, target: Target) -> str:
+def candidates(facts: ProductFacts, target: Target) -> list[MmaTiling]:
+    """Return the tilings, cheapest first."""
+    factors = (facts.a, facts.b)
+    computes = any(not each.is_direct and _rows(facts, each) is None for each in factors)
+    return rank_mma_tilings(facts.work, computes, target)
+
+
+def describe(facts: ProductFacts, target: Target, tiling: MmaTiling | None = None) -> str:
     """Say how the kernel is cut into tiles."""
-    tiling = _choose_tiling(facts, target)
+    tiling = tiling or candidates(facts, target)[0]
     rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
     before = f"; {rewritten} of 2 factors rewritten in rows before" if rewritten else ""
     return (
@@ -90,15 +97,9 @@ def lower(
         launches.append(write_rows(rows, region, kernel))
         factors.append(read_rows(rows, region))
     ready = replace(facts, a=factors[0], b=factors[1])
-    launches.append(_Lowering(ready, tiling or _choose_tiling(facts, target)).emit())
+    launches.append(_Lowering(ready, tiling or candidates(facts, target)[0]).emit())
     scratch_bytes = scratch.finish().workspace_bytes
     return tuple([replace(each, workspace_bytes=scratch_bytes) for each in launches])
-
-
-def _choose_tiling(facts: ProductFacts, target: Target) -> MmaTiling:
-    factors = (facts.a, facts.b)
-    computes = any(not each.is_direct and _rows(facts, each) is None for each in factors)
-    return choose_mma_tiling(facts.work, computes, target)
 
 
 def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:

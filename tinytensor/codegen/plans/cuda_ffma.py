@@ -26,8 +26,8 @@ from tinytensor.codegen.plans.block_ring import run_ring
 from tinytensor.codegen.plans.tiling_cuda import (
     WARP_THREADS,
     FmaTiling,
-    choose_fma_tiling,
     describe_tiling,
+    rank_fma_tilings,
     resident_blocks,
 )
 from tinytensor.dtype import dtypes
@@ -53,9 +53,14 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
     return why_no_product(kernel, contraction) or read_facts(kernel, dtype)
 
 
-def describe(facts: ProductFacts, target: Target) -> str:
+def candidates(facts: ProductFacts, target: Target) -> list[FmaTiling]:
+    """Return the tilings, cheapest first."""
+    return rank_fma_tilings(facts.work, facts.through_registers, target)
+
+
+def describe(facts: ProductFacts, target: Target, tiling: FmaTiling | None = None) -> str:
     """Say how the kernel is cut into tiles."""
-    tiling = choose_fma_tiling(facts.work, facts.through_registers, target)
+    tiling = tiling or candidates(facts, target)[0]
     return f"{describe_tiling(tiling)}, {tiling.rows} x {tiling.columns} sums a thread."
 
 
@@ -67,8 +72,7 @@ def lower(
     Takes:  a kernel with one contraction; operands and stores are any elementwise expressions.
     Gives:  LINEAR form of a thread block; in shared memory factors lie as [stage][k][m or n].
     """
-    if tiling is None:
-        tiling = choose_fma_tiling(facts.work, facts.through_registers, target)
+    tiling = tiling or candidates(facts, target)[0]
     # More are not asked for, nor for threads that compute factors: they would spill registers.
     fitting = resident_blocks(tiling, facts.work, target)
     resident = 1 if facts.through_registers else min(fitting, MOST_RESIDENT)

@@ -18,7 +18,13 @@ from tinytensor.codegen.plans.accumulate import (
     result_of,
 )
 from tinytensor.codegen.plans.nest import Point, emit
-from tinytensor.codegen.plans.spread import Spread, empty_launch, index_dtype_for, scaled
+from tinytensor.codegen.plans.spread import (
+    Spread,
+    empty_launch,
+    index_dtype_for,
+    remainder,
+    scaled,
+)
 from tinytensor.codegen.plans.team import Team, TeamFold, split
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
@@ -66,7 +72,8 @@ class CudaReductionFacts:
     def rereads_registers(self) -> bool:
         """Whether each thread's elements stay in registers from one fold to the next."""
         most = MOST_UNROLLED * self.team.members
-        return self.chunks == 1 and all(each.spread.count <= most for each in self.folds)
+        spreads = [each.spread for each in self.folds]
+        return self.chunks == 1 and all(each.count <= most and not each.is_open for each in spreads)
 
 
 # Called with the number of an element, and whether it exists (None: it does).
@@ -99,6 +106,7 @@ class _Launch:
             (blocks, blocks_each, 1),
             team.threads,
         )
+        b.across = kept.blocks_of(team.across)
         self._width = blocks_each * team.members
         result = b.value(team.result(b.thread))
         self._member = b.value(team.member(b.thread))
@@ -109,9 +117,10 @@ class _Launch:
         self._team_fold = TeamFold(b, team, result, self._member)
         number = b.value(scaled(b.block(0), team.across) + result)
         self._inside: UOp | None = None
-        if kept.count % team.across:
-            self._inside = b.value(number < kept.count)
-            number = b.value(binary(Op.MIN, number, kept.count - 1))
+        if kept.count % team.across or (kept.is_open and team.across > 1):
+            results = kept.numbers(b)
+            self._inside = b.value(number < results)
+            number = b.value(binary(Op.MIN, number, results - 1))
         self._number = number
         lanes = (kept.lane_range, kept.lanes, kept.lanes)
         self._point = Point(b, kept.places(b, number), {}, *lanes)
@@ -169,6 +178,22 @@ class _Launch:
             else:
                 step(binary(Op.MIN, number, count - 1), number < count)
 
+    def _walk_spread(self, spread: Spread, step: Step) -> None:
+        """Take this thread's share of the numbers of a spread."""
+        count = spread.numbers(self._b)
+        if isinstance(count, int):
+            self._walk(count, self._first, self._width, step)
+            return
+        b, first, width = self._b, self._first, self._width
+        at_once = LOOP_STEPS * width
+        whole = b.value(count - remainder(count, at_once))
+        with b.loop(0, whole, at_once) as begin:
+            for at in range(LOOP_STEPS):
+                step(first + (begin + at * width if at else begin), None)
+        with b.loop(whole, count, width) as begin:
+            number = b.value(first + begin)
+            step(binary(Op.MIN, number, count - 1), number < count)
+
     def _opened(self, spread: Spread, number: UOp) -> Point:
         """Return the point with the ranges of a spread open."""
         point = self._point
@@ -192,7 +217,7 @@ class _Launch:
             if inside is not None:
                 accumulator.write(_chosen(inside, accumulator.part(), before))
 
-        self._walk(spread.count, self._first, self._width, include)
+        self._walk_spread(spread, include)
         part = accumulator.part()
         return join_lanes(fold, part) if along else part
 
@@ -264,7 +289,7 @@ class _Launch:
             with self._alone(inside, self._inside):
                 emit(rest, [self._opened(stored, number)])
 
-        self._walk(stored.count, self._first, self._width, store_one)
+        self._walk_spread(stored, store_one)
 
     def _is_first_chunk(self) -> UOp | None:
         if self._width == self._facts.team.members:

@@ -12,7 +12,13 @@ from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes, see_in_boxes
 from tinytensor.codegen.plans.cuda_hopper_pipeline import Pipeline, run_pipeline
 from tinytensor.codegen.plans.cuda_hopper_split import fold_sums, split_sums
 from tinytensor.codegen.plans.cuda_hopper_store import tray_bytes, tray_columns
-from tinytensor.codegen.plans.cuda_hopper_tiling import Candidate, Need, Side, rank_tilings
+from tinytensor.codegen.plans.cuda_hopper_tiling import (
+    Candidate,
+    Need,
+    Side,
+    rank_tilings,
+    variants,
+)
 from tinytensor.codegen.plans.flatten import FlatContraction
 from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
 from tinytensor.dtype import dtypes
@@ -65,9 +71,11 @@ def _rounded_facts(kernel: Kernel, target: Target) -> ProductFacts | None:
     return read_facts(kernel, dtypes.float32)
 
 
-def describe(facts: ProductFacts, target: Target) -> str:
+def describe(facts: ProductFacts, target: Target, chosen: Candidate | None = None) -> str:
     """Say how the kernel is cut into tiles, and what the next best would have cost."""
-    best, *others = rank(facts, target)
+    ranked = rank(facts, target)
+    best = chosen or ranked[0]
+    others = [each for each in ranked if each != best]
     tiling = best.tiling
     count = tiling.consumers
     groups = f"{count} {'alternating ' * tiling.alternates}warpgroup{'s' * (count > 1)}"
@@ -87,6 +95,14 @@ def describe(facts: ProductFacts, target: Target) -> str:
 def rank(facts: ProductFacts, target: Target) -> list[Candidate]:
     """Return the tilings, best first."""
     return rank_tilings(need_of(facts), target)
+
+
+def candidates(facts: ProductFacts, target: Target) -> list[Candidate]:
+    """Return the best tiling, and then all others and their variants by what they cost."""
+    best, *others = rank(facts, target)
+    need = need_of(facts)
+    varied = [other for each in (best, *others) for other in variants(each, need, target)]
+    return [best, *sorted(others + varied, key=lambda each: each.clocks)]
 
 
 def need_of(facts: ProductFacts) -> Need:

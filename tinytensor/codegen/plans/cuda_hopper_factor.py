@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes
-from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, ROW_BYTES
+from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, ROW_BYTES, columns_of
 from tinytensor.dtype import dtypes
 from tinytensor.ops.tile import stage_bytes
 from tinytensor.ops.uop import UOp
@@ -24,9 +24,10 @@ class Factor:
         self._boxes = boxes
         self.is_k_major = boxes.axes[0] is k
         dtype = boxes.buffer.dtype
-        self.block_k = self._width = ROW_BYTES // dtype.itemsize
+        self.block_k = ROW_BYTES // dtype.itemsize
+        self._width = self.block_k if self.is_k_major else columns_of(extent, self.block_k)
         self._pieces = 1 if self.is_k_major else -(-extent // self._width)
-        rows = extent if self.is_k_major else self._width
+        rows = extent if self.is_k_major else self.block_k
         self.tile = b.tile(dtype, rows, self._width, stages * self._pieces)
         self._map = boxes.tensor_map(b, self.tile, rounds=dtype is dtypes.float32)
 

@@ -45,10 +45,11 @@ def lower(facts: LoopFacts, target: Target) -> tuple[Linear, ...]:
     blocks = -(-spread.count // threads)
     index_dtype = index_dtype_for(kernel, blocks * threads)
     b = BlockBuilder(kernel.name, kernel.params, index_dtype, (blocks, 1, 1), threads)
+    b.across = spread.blocks_of(threads)
     stores = kernel.sink.operands
     nest = Nest(b, stores)
     number = b.value(b.block(0) * threads + b.thread)
-    with b.branch(number < spread.count):
+    with b.branch(number < spread.numbers(b)):
         point = Point(b, spread.places(b, number), {})
         nest.loops([], stores, [point], lambda points: _emit_once(b, kernel, points))
     return (b.finish(),)

@@ -16,6 +16,7 @@ from tinytensor.codegen.plans.spread import (
     empty_launch,
     index_dtype_for,
     innermost,
+    is_whole,
     most_lanes,
     takes_lanes,
 )
@@ -94,7 +95,7 @@ def _moves(access: UOp, ranges: Sequence[UOp]) -> bool:
 def _with_more_vectors(facts: CudaPointwiseFacts) -> CudaPointwiseFacts:
     """Let a thread take several rows; where rows are none or do not divide, vectors further on."""
     kernel, ranges = facts.kernel, facts.spread.ranges
-    if len(ranges) == 1 or ranges[-2].extent % VECTORS_OF_HEAVY != 0:
+    if len(ranges) == 1 or not is_whole(ranges[-2], VECTORS_OF_HEAVY) or ranges[-2].is_open:
         return replace(facts, steps=facts.steps * VECTORS_OF_HEAVY)
     outer = ranges[-2]
     fresh = 1 + max([each.attrs.number for each in kernel.ranges])
@@ -108,9 +109,8 @@ def _with_more_vectors(facts: CudaPointwiseFacts) -> CudaPointwiseFacts:
 
 def _fits(kernel: Kernel, last: UOp, lanes: int) -> bool:
     """Whether the last range is whole vectors; a lone range may have a ragged end."""
-    is_whole = last.extent % lanes == 0
-    is_lone = len(kernel.ranges) == 1 and last.extent > lanes
-    return (is_whole or is_lone) and takes_lanes((kernel.sink,), last, lanes)
+    is_lone = len(kernel.ranges) == 1 and last.extent > lanes and not last.is_open
+    return (is_whole(last, lanes) or is_lone) and takes_lanes((kernel.sink,), last, lanes)
 
 
 def describe(facts: CudaPointwiseFacts, target: Target) -> str:
@@ -142,15 +142,16 @@ class _Lowering:
         blocks = -(-self._count // self._per_block)
         dtype = index_dtype_for(kernel, blocks * self._per_block)
         self._b = BlockBuilder(kernel.name, kernel.params, dtype, (blocks, 1, 1), facts.threads)
+        self._b.across = facts.spread.blocks_of(self._per_block)
 
     def lower(self) -> Linear:
         b = self._b
         whole_blocks = self._whole() // self._per_block
         first = b.block(0) * self._per_block + b.thread
         numbers = [first + at * b.threads if at else first for at in range(self._steps)]
-        if whole_blocks == b.blocks[0]:
+        if whole_blocks == b.blocks[0] and not self._spread.is_open:
             self._run_whole(numbers)
-        elif whole_blocks == 0:
+        elif whole_blocks == 0 or self._spread.is_open:
             self._run_ragged(numbers)
         else:
             with b.branch(b.block(0) < whole_blocks) as opened:
@@ -165,7 +166,7 @@ class _Lowering:
 
     def _has_ragged_end(self) -> bool:
         spread = self._spread
-        return spread.lane_range is not None and spread.lane_range.extent % spread.lanes != 0
+        return spread.lane_range is not None and not is_whole(spread.lane_range, spread.lanes)
 
     def _points(self, number: UOp) -> list[Point]:
         """Return where a thread with that number computes: once, or in each of its rows."""
@@ -193,7 +194,7 @@ class _Lowering:
             if self._has_ragged_end():
                 self._run_elements(number)
             else:
-                with self._b.branch(number < self._count):
+                with self._b.branch(number < self._spread.numbers(self._b)):
                     emit(self._stores, self._points(number))
 
     def _run_elements(self, number: UOp) -> None:

@@ -11,13 +11,21 @@ from tinytensor.codegen.plans.cuda_folding import CudaReductionFacts, SpreadFold
 from tinytensor.codegen.plans.lanes import accesses_of, vector_cost
 from tinytensor.codegen.plans.merging import FOLDS, merge_ranges
 from tinytensor.codegen.plans.positions import find_positions_by_value
-from tinytensor.codegen.plans.spread import Spread, choose_last, innermost, most_lanes, takes_lanes
+from tinytensor.codegen.plans.spread import (
+    Spread,
+    choose_last,
+    innermost,
+    is_whole,
+    most_lanes,
+    takes_lanes,
+)
 from tinytensor.codegen.plans.team import Team
+from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.fragments import WARP_THREADS
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies
-from tinytensor.ops.uop import UOp, walk
+from tinytensor.ops.uop import UOp, exact_extent, walk
 from tinytensor.target import Target
 
 
@@ -100,6 +108,9 @@ class _Space:
             return "a reduction runs inside another's ranges; threads share only separate ones."
         if not all(fold.ranges for fold in self._folds):
             return "a reduction has no range; threads share elements."
+        opened = [exact_extent(each) for each in self._kernel.ranges if each.is_open]
+        if any(bounds_of(each)[0] < 1 for each in opened):
+            return "it may have no results at launch; the last thread's would be read."
         return ""
 
     def facts(self) -> CudaReductionFacts:
@@ -148,7 +159,7 @@ class _Space:
         case = next((each for each in ROW_CASES if vectors <= each.vectors), LONG_ROW)
         members = min(case.members, power_above(vectors))
         across = min(case.threads // members, power_above(kept.count))
-        team = self._whole_team(across, members, kept.count, adjacent=False)
+        team = self._whole_team(across, members, kept, adjacent=False)
         chunks = self._chunks(team, kept.count, vectors, ROW_BLOCKS)
         return CudaReductionFacts(self._kernel, team, kept, folds, stored, chunks)
 
@@ -172,15 +183,15 @@ class _Space:
         members = min(COLUMN_MEMBERS, power_above(vectors))
         across = min(COLUMN_THREADS // members, power_above(kept.count))
         members = min(COLUMN_THREADS // across, power_above(vectors))
-        team = self._whole_team(across, members, kept.count, adjacent=True)
+        team = self._whole_team(across, members, kept, adjacent=True)
         chunks = self._chunks(team, kept.count, vectors, COLUMN_BLOCKS)
         return CudaReductionFacts(self._kernel, team, kept, folds, stored, chunks)
 
     # Threads and blocks.
-    def _whole_team(self, across: int, members: int, results: int, adjacent: bool) -> Team:
+    def _whole_team(self, across: int, members: int, kept: Spread, adjacent: bool) -> Team:
         """Return the team with whole warps; results in place are never computed twice."""
         if self._is_in_place():
-            while results % across:
+            while kept.count % across or (kept.is_open and across > 1):
                 across //= 2
             return Team(across, max(members, WARP_THREADS // across), adjacent)
         return Team(max(across, WARP_THREADS // members), members, adjacent)
@@ -204,7 +215,7 @@ class _Space:
 
 
 def _fits(roots: Sequence[UOp], range_: UOp, lanes: int) -> bool:
-    return range_.extent % lanes == 0 and takes_lanes(roots, range_, lanes)
+    return is_whole(range_, lanes) and takes_lanes(roots, range_, lanes)
 
 
 def _most_vectors(folds: Sequence[SpreadFold], stored: Spread | None) -> int:

@@ -64,7 +64,7 @@ def _merged(sink: UOp, outer: UOp, inner: UOp) -> Merged | None:
     if inner.is_open or _is_apart(nodes, outer, inner):
         return None
     numbers = [node.attrs.number for node in nodes if node.op is Op.RANGE]
-    exact = outer.operands[0] * inner.extent if outer.is_open else None
+    exact = simplify_index(outer.operands[0] * inner.extent) if outer.is_open else None
     both = make_range(max(numbers) + 1, outer.extent * inner.extent, exact)
     parts = {outer: both // inner.extent, inner: both % inner.extent}
     result = simplify_index(replace_ranges(sink, parts, both))

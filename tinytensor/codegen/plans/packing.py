@@ -144,8 +144,9 @@ def _pack_rest(b: Builder, packing: Packing, dense: Block, across: Block, tile: 
     nothing = splat(zero, packing.lanes)
     rows = b.loop(across.begin, across.begin + across.count(b))
     with open_rest(b, dense, packing.lanes) as rest, rows as row:
-        place = tile.index(row - across.begin, rest.begin - dense.begin)
-        b.store(tile.buffer, b.value(place), nothing)
+        first = row - across.begin
+        place = b.value(tile.index(first, rest.begin - dense.begin))
+        b.store(tile.buffer, place, nothing)
         with b.loop(0, rest.count) as i:
             places = {**packing.outer, packing.across: row}
             places[packing.dense] = rest.begin + i

@@ -45,7 +45,7 @@ def _first_position(node: UOp, number: int) -> UOp:
     extreme = EXTREMES[node.attrs.combine]
     attrs = ReduceAttrs(extreme)
     best = UOp(Op.REDUCE, element.dtype, (element, range_), attrs)
-    again = make_range(number, range_.extent)
+    again = make_range(number, range_.extent, *range_.operands)
     inner = {each: each for each in walk((element,)) if each.op is Op.REDUCE}
     same = substitute(element, {range_: again, **inner})
     hit = compare(Op.EQ, same, best)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,11 +10,13 @@ from dataclasses import dataclass
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import Builder
 from tinytensor.codegen.plans.lanes import accesses_of, best_lane_range
-from tinytensor.codegen.vectorize import aligned_stride, stride_of
+from tinytensor.codegen.vectorize import Evaluator, aligned_stride, extent_value, stride_of
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, binary, const
+from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.sums import collect
+from tinytensor.ops.uop import UOp, binary, const, exact_extent, index_const
 from tinytensor.target import Target
 
 MOST_INT32_NUMBERS = 2**30  # what lies beyond the last number still fits an int32
@@ -35,6 +38,29 @@ class Spread:
         return math.prod(outer) * -(-last // self.lanes)
 
     @property
+    def is_open(self) -> bool:
+        """Whether their number is known only at launch; `count` is then the most."""
+        return any(each.is_open for each in self.ranges)
+
+    @property
+    def exact_count(self) -> UOp:
+        """How many numbers there are, as an index expression."""
+        extents = [exact_extent(each) for each in self.ranges]
+        if extents and self.lanes > 1:
+            extents[-1] = extents[-1] // self.lanes
+        return simplify_index(functools.reduce(UOp.__mul__, extents, index_const(1)))
+
+    def numbers(self, b: Builder) -> UOp | int:
+        """Return how many numbers there are, in the code."""
+        return b.value(Evaluator(b, {}).value(self.exact_count)) if self.is_open else self.count
+
+    def blocks_of(self, numbers: int) -> UOp | None:
+        """Return how many blocks take all numbers, so many each; None where that is known now."""
+        if not self.is_open:
+            return None
+        return simplify_index((self.exact_count + (numbers - 1)) // numbers)
+
+    @property
     def lane_range(self) -> UOp | None:
         """The range along which there are lanes."""
         return self.ranges[-1] if self.lanes > 1 else None
@@ -45,7 +71,9 @@ class Spread:
         lanes = self.lanes
         for at in reversed(range(len(self.ranges))):
             each = self.ranges[at]
-            extent = -(-each.extent // lanes)
+            extent = extent_value(b, each) if each.is_open else -(-each.extent // lanes)
+            if lanes > 1 and isinstance(extent, UOp):
+                extent = quotient(extent, lanes)
             value = number
             if at > 0:
                 value = remainder(number, extent)
@@ -60,14 +88,22 @@ def scaled(number: UOp, factor: int) -> UOp:
     return number if factor == 1 else number * factor
 
 
-def quotient(number: UOp, divisor: int) -> UOp:
+def quotient(number: UOp, divisor: UOp | int) -> UOp:
     """Return number // divisor of a number that is not negative."""
-    return number if divisor == 1 else binary(Op.TRUNCDIV, number, divisor)
+    is_one = isinstance(divisor, int) and divisor == 1
+    return number if is_one else binary(Op.TRUNCDIV, number, divisor)
 
 
-def remainder(number: UOp, divisor: int) -> UOp:
+def remainder(number: UOp, divisor: UOp | int) -> UOp:
     """Return number % divisor of a number that is not negative."""
-    return const(number.dtype, 0) if divisor == 1 else binary(Op.TRUNCMOD, number, divisor)
+    is_one = isinstance(divisor, int) and divisor == 1
+    return const(number.dtype, 0) if is_one else binary(Op.TRUNCMOD, number, divisor)
+
+
+def is_whole(range_: UOp, lanes: int) -> bool:
+    """Whether a range is whole vectors, at every launch."""
+    total = collect(exact_extent(range_))
+    return all(each % lanes == 0 for each in (*total.coefficients.values(), total.constant))
 
 
 def innermost(ranges: Sequence[UOp], last: UOp) -> tuple[UOp, ...]:

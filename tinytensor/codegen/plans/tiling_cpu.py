@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ from tinytensor.target import Target
 # One block of k up to this depth: float32, 1024 x 1024 x 1024 on Zen 4, k in one block of 1024 is
 # 2 % faster than in three, and needs no code for partial sums (120 ms to compile instead of 170).
 BLOCK_K_BYTES = 4096
+# Rows and vectors of the register tile, by the registers there are.
+TILES_OF_32 = [(8, 2), (12, 2), (8, 3)]
+TILES_OF_16 = [(6, 2), (4, 3)]
 # Mirroring saves nearly half the products, and costs a copy and a transposition of each tile:
 # float32 x @ x.T on Zen 4, n = 64: 131 GFLOP/s instead of 105; n = 256: 189 instead of 110.
 MIRRORED_SQUARES = 2
@@ -38,6 +42,11 @@ class Tiling:
     block_n: int
 
     @property
+    def name(self) -> str:
+        """What the tuning cache calls it."""
+        return f"{self.rows} x {self.columns} of {self.block_k} x {self.block_n}"
+
+    @property
     def columns(self) -> int:
         """Elements of one row of the register tile."""
         return self.lanes * self.vectors
@@ -56,8 +65,8 @@ class Tiling:
         return self.block_n % self.square == 0 and n >= MIRRORED_SQUARES * self.square
 
 
-def choose_tiling(n: int, k: int, widest_itemsize: int, target: Target) -> Tiling:
-    """Fit the register tile to the register file and the panel of b to three quarters of L2.
+def list_tilings(n: int, k: int, widest_itemsize: int, target: Target) -> list[Tiling]:
+    """Fit register tiles to the register file and panels of b to parts of L2; the usual one first.
 
     With 32 registers 8 x 2 vectors: 8 x 3 and 12 x 2 are as fast (102 to 108 GFLOP/s on Zen 4, n =
     1024), but leave a ragged rest more often, and 12 rows of a can meet in one set of an 8-way L1.
@@ -66,16 +75,21 @@ def choose_tiling(n: int, k: int, widest_itemsize: int, target: Target) -> Tilin
     lanes = target.lanes(widest_itemsize)
     while lanes > 1 and lanes // 2 >= n:
         lanes //= 2
-    rows, vectors = 4, 2
+    tiles = [(4, 2)]
     if "fma" in target.features:
-        rows, vectors = (8, 2) if target.registers >= 32 else (6, 2)
-    columns = lanes * min(vectors, -(-n // lanes) or 1)
-    pieces = -(-k * widest_itemsize // BLOCK_K_BYTES) or 1
-    block_k = round_up(-(-k // pieces) or 1, lanes)
-    panel_columns = target.l2_bytes * 3 // 4 // (block_k * widest_itemsize)
-    square = math.lcm(rows, columns)
-    block_n = max(panel_columns // square, 1) * square
-    return Tiling(lanes, rows, columns // lanes, block_k, min(block_n, round_up(n, square)))
+        tiles = TILES_OF_32 if target.registers >= 32 else TILES_OF_16
+    panels = [(BLOCK_K_BYTES, 3), (BLOCK_K_BYTES // 4, 3), (BLOCK_K_BYTES, 1)]
+    found: dict[Tiling, None] = {}
+    for (depth_bytes, quarters), (rows, vectors) in itertools.product(panels, tiles):
+        pieces = -(-k * widest_itemsize // depth_bytes) or 1
+        block_k = round_up(-(-k // pieces) or 1, lanes)
+        panel_bytes = target.l2_bytes * quarters // 4
+        columns = lanes * min(vectors, -(-n // lanes) or 1)
+        square = math.lcm(rows, columns)
+        fitting = panel_bytes // (block_k * widest_itemsize) // square
+        block_n = min(max(fitting, 1) * square, round_up(n, square))
+        found[Tiling(lanes, rows, columns // lanes, block_k, block_n)] = None
+    return list(found)
 
 
 def round_up(number: int, step: int) -> int:

@@ -184,21 +184,21 @@ class Work:
         return self.batch * tiles_m * tiles_n
 
 
-def choose_mma_tiling(work: Work, through_registers: bool, target: Target) -> MmaTiling:
-    """Return the cheapest tiling for products of halves."""
+def rank_mma_tilings(work: Work, through_registers: bool, target: Target) -> list[MmaTiling]:
+    """Return the tilings for products of halves, cheapest first."""
     listed = MMA_TILINGS_THROUGH_REGISTERS if through_registers else MMA_TILINGS
-    return _cheapest(listed, work, target)
+    return _rank(listed, work, target)
 
 
-def choose_fma_tiling(work: Work, through_registers: bool, target: Target) -> FmaTiling:
-    """Return the cheapest tiling for products of numbers of `work.itemsize` bytes."""
+def rank_fma_tilings(work: Work, through_registers: bool, target: Target) -> list[FmaTiling]:
+    """Return the tilings for products of numbers of `work.itemsize` bytes, cheapest first."""
     listed = FMA_TILINGS_THROUGH_REGISTERS if through_registers else FMA_TILINGS
-    return _cheapest(listed, work, target)
+    return _rank(listed, work, target)
 
 
-def _cheapest(listed: Sequence[Tiled], work: Work, target: Target) -> Tiled:
+def _rank(listed: Sequence[Tiled], work: Work, target: Target) -> list[Tiled]:
     fitting = [each for each in listed if each.shared_bytes(work.itemsize) <= target.shared_bytes]
-    return min(fitting, key=lambda each: estimated_clocks(each, work, target))
+    return sorted(fitting, key=lambda each: estimated_clocks(each, work, target))
 
 
 def estimated_clocks(tiling: BlockTiling, work: Work, target: Target) -> float:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
@@ -25,8 +27,9 @@ from tinytensor.runtime.cuda.driver import (
 from tinytensor.runtime.cuda.launch import Binary, CudaExecutable
 from tinytensor.runtime.cuda.memory import CudaMemory
 from tinytensor.runtime.cuda.nvrtc import FLAGS, TOOLKIT, compile_cubin, find_library, identity
-from tinytensor.runtime.device import DeviceBase, Event, HostBytes
+from tinytensor.runtime.device import DeviceBase, Event, HostBytes, Launcher
 from tinytensor.target import cuda_target
+from tinytensor.timing import timed
 
 US_PER_MS = 1000
 
@@ -66,6 +69,11 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         self._launch_lock = threading.Lock()
         self._compile_lock = threading.Lock()
 
+    @property
+    def model(self) -> str:
+        """Return what the GPU is called."""
+        return self.gpu.name
+
     def compile(self, programs: Iterable[Program]) -> list[CudaExecutable]:
         """Compile programs, or load what an earlier process compiled; in the programs' order.
 
@@ -81,6 +89,18 @@ class CudaDevice(DeviceBase[CudaExecutable]):
                 self._executables[program] = executable
             return [self._executables[program] for program in listed]
 
+    def launcher(
+        self,
+        work: CudaExecutable,
+        sizes: Sequence[int],
+        scalars: Sequence[float],
+        extents: Sequence[int],
+    ) -> Launcher:
+        """Return what starts an executable's launches on the addresses of its params."""
+        return Launcher(
+            lambda *addresses: self._start_here(work, [*addresses], scalars, extents), None
+        )
+
     def run(
         self,
         work: CudaExecutable,
@@ -90,7 +110,15 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         extents: Sequence[int] = (),
     ) -> None:
         """Start the launches on buffers, in the order of the params, and on scalars."""
-        addresses = [buffer.address for buffer in buffers]
+        self._start_here(work, [buffer.address for buffer in buffers], scalars, extents)
+
+    def _start_here(
+        self,
+        work: CudaExecutable,
+        addresses: list[int],
+        scalars: Sequence[float],
+        extents: Sequence[int],
+    ) -> None:
         if self.context.is_current():
             self._start(work, addresses, scalars, extents)
         else:
@@ -110,7 +138,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
             if not extents:
                 work.place(self.driver, addresses, scalars)
             for launch in work.tables(addresses, extents) if extents else work.launches:
-                status = launch.start()[0]
+                status = launch.run(scalars)
                 if status:
                     self.driver.check(f"the launch of {launch.entry}", status)
 
@@ -130,6 +158,26 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         """Make the scratch memory large enough for some executables."""
         self._workspace_address(max([work.workspace_bytes for work in works], default=0))
 
+    def join(self, calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
+        """Capture calls, which start work on the stream and allocate nothing, into one graph."""
+        call = self.driver.call
+        mode = self.driver.constant("CUstreamCaptureMode", "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL")
+        with self.context:
+            call("cuStreamBeginCapture", self.stream, mode)
+            try:
+                super().join(calls)()
+            finally:
+                captured = call("cuStreamEndCapture", self.stream)
+            graph = call("cuGraphInstantiate", captured, 0)
+            call("cuGraphDestroy", captured)
+        replay = partial(self._replay, graph)
+        weakref.finalize(replay, call, "cuGraphExecDestroy", graph).atexit = False
+        return replay
+
+    def _replay(self, graph: Handle) -> None:
+        with self.context:
+            self.driver.call("cuGraphLaunch", graph, self.stream)
+
     def disassemble(self, work: CudaExecutable) -> str:
         """Give an executable's machine code, by the toolkit's nvdisasm."""
         tool = find_program("nvdisasm", [os.path.join(TOOLKIT, "bin")])
@@ -143,6 +191,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
             done = subprocess.run(command, capture_output=True, text=True)
         return str(done.stdout or done.stderr)
 
+    @timed("wait")
     def synchronize(self) -> None:
         """Wait until all started work is done.
 
@@ -221,7 +270,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
             if isinstance(made, CompileError):
                 errors.append(made)
                 continue
-            cache.put(f"{key}.cubin", made)
+            cache.keep(f"{key}.cubin", made)
             self._binaries[key] = self._load(made, was_cached=False)
         if errors:
             raise errors[0]

@@ -8,8 +8,11 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tinytensor.ops.extents import index_with
 from tinytensor.ops.instances import split
 from tinytensor.ops.program import INSTANCE_WORDS, LaunchShape, Program, TensorMap
+from tinytensor.ops.text import parse_node
+from tinytensor.ops.uop import UOp
 from tinytensor.runtime.cuda.driver import Driver, Handle
 
 ADDRESS_BYTES = 8
@@ -48,7 +51,8 @@ class PreparedLaunch:
     """One entry's launch: `start` calls cuLaunchKernel; `pointers` also has its tensor maps' slots.
 
     What `start` is bound to holds the address of `pointers`, which point to the parameters' values.
-    An instanced entry gets its blocks by `config`, its one parameter is all values.
+    An instanced entry gets its blocks by `config`, its one parameter is all values; so does one
+    where `across` says how many blocks run along x.
     Units: `local_bytes` of one thread's stack frame and spilled registers.
     """
 
@@ -60,6 +64,14 @@ class PreparedLaunch:
     local_bytes: int
     config: Handle | None
     block_elements: int
+    across: UOp | None = None
+
+    def run(self, scalars: Sequence[float]) -> Handle:
+        """Launch, and return the driver's status."""
+        if self.across is not None:
+            assert self.config is not None, "a grid that scalars decide is set here"
+            self.config.gridDimX = max(1, index_with(self.across, scalars))
+        return self.start()[0]
 
     def place_map(self, number: int, placed: PlacedMap) -> None:
         """Let the entry read a tensor map, and keep that map alive."""
@@ -161,6 +173,7 @@ def prepare_launch(
         local_bytes=driver.function_attribute(function, "LOCAL_SIZE_BYTES"),
         config=config,
         block_elements=shape.block_elements,
+        across=parse_node(shape.across) if shape.across else None,
     )
 
 
@@ -181,7 +194,7 @@ def _start(
 
 def _configure(driver: Driver, stream: Handle, shape: LaunchShape) -> Handle | None:
     """Return the record of a launch that starts early, or whose grid differs from run to run."""
-    if not shape.waits_itself and not shape.block_elements:
+    if not (shape.waits_itself or shape.block_elements or shape.across):
         return None
     api = driver.api
     config = api.CUlaunchConfig()

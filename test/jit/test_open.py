@@ -1,0 +1,189 @@
+"""One program for all sizes: what a jitted function gives at each, and how often it runs."""
+
+import gc
+import io
+import weakref
+
+import numpy as np
+import pytest
+
+from tinytensor import Tensor, jit, no_grad, planning
+from tinytensor.realize import storage_of
+
+FEATURES = 12
+
+
+def rows(count):
+    return (np.arange(count * FEATURES) % 7 - 3).reshape(count, FEATURES).astype(np.float32)
+
+
+def counted(function, **options):
+    """A jitted function, and a file that grows whenever the function itself runs."""
+    runs = io.StringIO()  # a list would be watched
+
+    def counting(*args, **kwargs):
+        runs.write("x")
+        return function(*args, **kwargs)
+
+    return jit(counting, **options), runs
+
+
+WEIGHT = (np.arange(FEATURES * 8) % 5 - 2).reshape(FEATURES, 8).astype(np.float32)
+
+
+def layer(x, weight):
+    return ((x @ weight).relu() @ weight.T).sum(0) + x.max(0)[0]
+
+
+def expected_layer(x):
+    return (np.maximum(x @ WEIGHT, 0) @ WEIGHT.T).sum(0) + x.max(0)
+
+
+def test_two_hundred_sizes_take_two_traces_and_few_kernels(default_device):
+    is_gpu = default_device == "CUDA"  # whose products are compiled for each size
+    weight = Tensor(WEIGHT)
+    jitted, runs = counted(lambda x: layer(x, weight))
+    known = set(planning._COMPILED)
+    for count in range(2, 8 if is_gpu else 202):
+        result = jitted(Tensor(rows(count)))
+
+        assert result.tolist() == expected_layer(rows(count)).tolist(), f"{count} rows"
+
+    assert len(runs.getvalue()) == 2
+    assert is_gpu or len(set(planning._COMPILED) - known) <= 6
+    assert list(jitted.remarks) == [
+        "jit: counting: traced for all sizes: args[0].shape is (3, 12), was (2, 12)."
+    ]
+
+
+def test_results_have_plain_ints_as_their_shape():
+    jitted, _ = counted(lambda x: [x * 2, (x.T, x.sum(1))])
+    for count in (3, 5, 9):
+        doubled, (turned, sums) = jitted(Tensor(rows(count)))
+
+        assert [type(n) for n in (*doubled.shape, *turned.shape, *sums.shape)] == [int] * 5
+        assert (doubled.shape, turned.shape) == ((count, FEATURES), (FEATURES, count))
+        assert turned.tolist() == rows(count).T.tolist()
+        assert (doubled + 1).tolist() == (rows(count) * 2 + 1).tolist()
+
+
+def test_a_cache_is_written_at_each_place_where_it_lies():
+    cache = Tensor.zeros(1, 200, 8).realize()
+
+    def step(key, place):
+        cache[:, place : place + 1] = key
+        return cache[:, : place + 1].sum(1)
+
+    jitted, runs = counted(step)
+    wanted = np.zeros((1, 200, 8), np.float32)
+    addresses = set()
+    for place in range(200):
+        wanted[:, place] = place + 1
+        sums = jitted(Tensor(wanted[:, place : place + 1].copy()), place)
+
+        assert sums.tolist() == wanted[:, : place + 1].sum(1).tolist(), f"place {place}"
+        if place >= 2:  # while it traces, the value before is held
+            addresses.add(storage_of(cache.cell.leaf).address)
+    assert cache.tolist() == wanted.tolist()
+    assert len(addresses) == 1
+    assert len(runs.getvalue()) == 2
+
+
+def test_a_branch_that_a_size_decides_has_a_program_for_each_side():
+    jitted, runs = counted(lambda x: x * 2 if x.shape[0] < 10 else x * 3)
+    for count in (3, 5, 20, 7, 30, 40, 4):
+        factor = 2 if count < 10 else 3
+        assert jitted(Tensor(rows(count))).tolist() == (rows(count) * factor).tolist()
+
+    assert len(runs.getvalue()) == 3  # 3; 5 with the claim n < 10; 20 without
+
+
+def test_a_number_that_python_needs_is_no_variable():
+    def repeated(x, count):
+        for _ in range(count):
+            x = x + 1
+        return x
+
+    jitted, runs = counted(repeated)
+    for count in (1, 2, 3, 2):
+        assert jitted(Tensor([1.0]), count).tolist() == [1.0 + count]
+
+    assert len(runs.getvalue()) == 4  # of them one that found it out
+    assert jitted.remarks[0] == (
+        "jit: counting: not traced for all sizes: Python needs the plain number of what varies."
+    )
+
+
+def test_sizes_that_are_equal_at_both_calls_are_one_variable():
+    jitted, runs = counted(lambda a, b: a + b)
+    for count in (3, 5, 8):
+        assert jitted(Tensor(rows(count)), Tensor(rows(count))).tolist() == (
+            (rows(count) * 2).tolist()
+        )
+    with pytest.raises(RuntimeError):
+        jitted(Tensor(rows(3)), Tensor(rows(4)))
+
+    assert len(runs.getvalue()) >= 3  # the last one, to complain
+
+
+def test_everything_may_be_open_from_the_first_call():
+    jitted, runs = counted(lambda a, b: a @ b.T, dynamic=True)
+    for m, n in ((3, 5), (5, 3), (7, 2)):
+        product = jitted(Tensor(rows(m)), Tensor(rows(n)))
+        assert product.tolist() == (rows(m) @ rows(n).T).tolist()
+
+    assert len(runs.getvalue()) == 1
+
+
+def test_nothing_is_open_where_it_is_not_wanted():
+    jitted, runs = counted(lambda x: x + 1, dynamic=False)
+    for count in (3, 5, 8):
+        jitted(Tensor(rows(count)))
+
+    assert len(runs.getvalue()) == 3
+
+
+def test_a_size_beyond_all_that_was_foreseen_is_traced_again():
+    jitted, runs = counted(lambda x: x + 1)
+    for count in (2, 3, 5000, 4):
+        assert jitted(Tensor.ones(count)).tolist() == [2.0] * count
+
+    assert len(runs.getvalue()) == 3
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x[0], "results share memory, or are tensors that were there before"),
+        (lambda x: x + Tensor.rand(1), "it draws, asks the host for numbers, or differentiates"),
+    ],
+)
+def test_what_a_graph_does_not_tell_is_traced_for_each_size(function, reason):
+    jitted, _ = counted(function)
+    for count in (2, 3):
+        jitted(Tensor(rows(count)))
+
+    assert f"jit: counting: not traced for all sizes: {reason}." in jitted.remarks
+
+
+def test_another_weight_outside_of_another_shape_is_read():
+    held = [Tensor(rows(4))]
+    jitted, _ = counted(lambda x: x @ held[0].T)
+    for count in (2, 3, 5):
+        with no_grad():
+            assert jitted(Tensor(rows(count))).tolist() == (rows(count) @ rows(4).T).tolist()
+    held[0].copy_(Tensor(rows(4) + 1))
+
+    assert jitted(Tensor(rows(6))).tolist() == (rows(6) @ (rows(4) + 1).T).tolist()
+
+
+def test_a_program_for_all_sizes_keeps_no_argument():
+    jitted, _ = counted(lambda x: x * 2)
+    arguments = [Tensor(rows(count)) for count in (2, 3, 4)]
+    memories = [weakref.ref(storage_of(each.cell.leaf)) for each in arguments]
+    for each in arguments:
+        jitted(each)
+    del arguments, each
+    gc.collect()
+
+    assert [memory() for memory in memories] == [None] * 3

@@ -1,0 +1,159 @@
+"""Holds what an explanation tells: kernels with reasons and times, memory, compilation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import median
+
+from tinytensor.explain.contract import NumericalContract
+from tinytensor.explain.page import page_of
+from tinytensor.explain.table import kernel_lines, table_lines
+from tinytensor.ops.kernel import Decision, Kernel
+from tinytensor.profile import MICRO, Profile
+from tinytensor.report import Work
+from tinytensor.schedule.cost import Load
+
+COMPILING = ("schedule", "lower", "compile")
+IMPORTING = "lower: import"  # once a process, whatever is compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """A kernel in every form, as text; empty where a device has no such form."""
+
+    tensor: str
+    indexed: str
+    linear: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedKernel:
+    """One launch: what it computes, why so, and what it takes.
+
+    `reads` and `readers` are the numbers of other kernels, counted from 1 in the order in which
+    they run. `outputs` are what it stores, `inputs` what it reads. Units: `time_us`, in the run in
+    which it was shortest, in µs: other work on the machine only adds to it; `launch_us`, the fixed
+    part of the prediction.
+    """
+
+    number: int
+    kernel: Kernel
+    outputs: tuple[str, ...]
+    inputs: str
+    reads: tuple[int, ...]
+    readers: tuple[int, ...]
+    decisions: tuple[Decision, ...]
+    contract: NumericalContract
+    work: Work
+    load: Load
+    launch_us: float
+    time_us: float
+    sources: Sources
+
+    @property
+    def predicted_us(self) -> float:
+        """The time by the target's rates: of the launch, and of what grows with the work."""
+        return self.launch_us + self.load.seconds * MICRO
+
+    @property
+    def limit(self) -> str:
+        """What takes longest, by the target's rates: arithmetic, memory or the launch."""
+        parts = {"arithmetic": self.load.arithmetic, "memory": self.load.memory}
+        parts["launch"] = self.launch_us / MICRO
+        return max(parts, key=lambda name: parts[name])
+
+    @property
+    def roof_share(self) -> float:
+        """Which part of the device's rates it reaches: those of what limits it."""
+        return self.load.seconds * MICRO / self.time_us if self.time_us else 0.0
+
+    @property
+    def intensity(self) -> float:
+        """How many operations it does for each byte it moves."""
+        return self.work.flops / max(1, self.work.bytes_moved)
+
+    def __str__(self) -> str:
+        return "\n".join(kernel_lines(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a call needs beside what was there. Units: bytes.
+
+    `peak` is what was allocated at most above what was before; `arena` holds values between
+    kernels, which would take `stored` if each had memory of its own. `saved` are the values that
+    kernels of the forward store and kernels of the backward read.
+    """
+
+    peak: int
+    arena: int
+    stored: int
+    saved: tuple[tuple[str, int], ...]
+
+    @property
+    def saved_bytes(self) -> int:
+        """The bytes of all values that are saved for the backward."""
+        return sum(nbytes for _, nbytes in self.saved)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a call of a function does; `print` shows a table, `to_html` gives a page.
+
+    `cold` is the profile of the first call, `warm` those of the later ones. Of a jitted function,
+    `guards` are what its latest program relies on, `misses` tell why it was traced anew. Units:
+    `unfused_us` is the predicted time of one kernel per op, in µs.
+    """
+
+    name: str
+    device: str
+    kernels: tuple[ExplainedKernel, ...]
+    memory: Memory
+    cold: Profile
+    warm: tuple[Profile, ...]
+    unfused_us: float
+    guards: tuple[str, ...] = ()
+    misses: tuple[str, ...] = ()
+
+    @property
+    def device_us(self) -> float:
+        """How long the kernels of one call take."""
+        return sum(each.time_us for each in self.kernels)
+
+    @property
+    def call_us(self) -> float:
+        """How long a later call takes, by the host's clock: the median."""
+        return median(each.seconds for each in self.warm) * MICRO
+
+    @property
+    def predicted_us(self) -> float:
+        """How long the kernels of one call take by the target's rates."""
+        return sum(each.predicted_us for each in self.kernels)
+
+    @property
+    def compile_us(self) -> float:
+        """How long the first call scheduled, lowered and compiled."""
+        stages = self.cold.by_stage()
+        return sum(
+            each.time_us
+            for each in stages
+            if each.name.startswith(COMPILING) and each.name != IMPORTING
+        )
+
+    @property
+    def break_even_calls(self) -> int | None:
+        """After how many calls compiling has paid: by what fusing spares, as predicted.
+
+        None where one kernel per op would take no longer.
+        """
+        gain_us = self.unfused_us - self.predicted_us
+        return math.ceil(self.compile_us / gain_us) if gain_us > 0 else None
+
+    def __str__(self) -> str:
+        return "\n".join(table_lines(self))
+
+    def to_html(self) -> str:
+        """Return a page that shows all of it: one file that needs nothing else."""
+        return page_of(self)

@@ -1,0 +1,226 @@
+"""Says what a program relies on: its arguments, the settings, and what a function reads outside."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from tinytensor.config import config
+from tinytensor.errors import PACKAGE
+from tinytensor.jit.structure import Fact, Flat, fact_of, names_in
+from tinytensor.nn.module import CHANGES, REGISTRIES, Module
+from tinytensor.ops.op import Op
+from tinytensor.tensor.base import TensorBase
+from tinytensor.tensor.grad_mode import MODE
+from tinytensor.tensor.view import chain
+from tinytensor.tracing import Trace
+
+Function = Callable[..., Any]
+CALLABLES = (FunctionType, MethodType, ModuleType)
+DEPTH = 3  # how deep an object from outside is looked into, and how many parts are compared
+MOST_PARTS = 100
+MODES = ("gradients", *vars(config))
+
+
+def modes() -> tuple[Fact, ...]:
+    """Return the settings that a program is made for, by the names in MODES."""
+    return (MODE.is_enabled, *vars(config).values())
+
+
+def key_of(flat: Flat) -> tuple[Fact, ...]:
+    """Return what programs are found by."""
+    return (*modes(), *flat.facts, *tensor_facts(flat.tensors))
+
+
+def names_of(
+    parameters: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any], flat: Flat
+) -> list[str]:
+    """Return the names of all facts of a key."""
+    names = ["the number of arguments"]
+    for place, value in enumerate(args):
+        known = parameters[place] if place < len(parameters) else f"args[{place}]"
+        names += names_in(value, known)
+    names.append("the named arguments")
+    for name, value in kwargs.items():
+        names += names_in(value, name)
+    places = [name for name, fact in zip(names, flat.facts, strict=True) if is_tensor(fact)]
+    return [*MODES, *names, *[f"{place}.{aspect}" for place in places for aspect in ASPECTS]]
+
+
+def is_tensor(fact: Fact) -> bool:
+    """Tell whether a fact stands for a tensor."""
+    return isinstance(fact, type) and issubclass(fact, TensorBase)
+
+
+ASPECTS = ("shape", "dtype", "device", "alias", "view", "requires_grad", "has_grad")
+
+
+def tensor_facts(tensors: list[TensorBase]) -> Iterator[Fact]:
+    """Give what is compared of each tensor, by the names in ASPECTS."""
+    cells: dict[Any, int] = {}
+    identities: dict[int, int] = {}
+    for tensor in tensors:
+        cell = tensor.cell
+        yield cell.uop.shape
+        yield cell.uop.dtype
+        yield tensor.device
+        yield (
+            cells.setdefault(cell, len(cells)),
+            identities.setdefault(id(tensor), len(identities)),
+        )
+        yield _view_fact(tensor)
+        yield _gradient_fact(tensor)
+        yield tensor._grad is not None
+
+
+def _view_fact(tensor: TensorBase) -> Fact:
+    view = tensor._view
+    if view is None:
+        return None
+    steps = [(each.op, each.attrs) for each in chain(view.expression) if each.op is not Op.DETACH]
+    return (tuple(steps), view.shape, view.strides, view.offset)
+
+
+def _gradient_fact(tensor: TensorBase) -> Fact:
+    if tensor._view is None:
+        return tensor.cell.uop.is_differentiable is True
+    mark = tensor._mark
+    return "leaf" if mark > 0 else "cut" if mark < 0 else "passes"
+
+
+# What a function reads outside of its arguments.
+def watch_outside(function: Function, trace: Trace) -> None:
+    """Watch each global name and each variable of an outer function that a function reads."""
+    waiting: list[object] = [function]
+    seen: set[int] = set()
+    while waiting:
+        code_owner = _plain_function(waiting.pop())
+        if code_owner is None or id(code_owner) in seen:
+            continue
+        seen.add(id(code_owner))
+        waiting += _watch_function(code_owner, trace)
+
+
+def _plain_function(value: object) -> FunctionType | None:
+    """Return the Python function that a value calls, unless it belongs to this package."""
+    if isinstance(value, Module):
+        value = type(value).forward
+    if isinstance(value, MethodType):
+        value = value.__func__
+    value = getattr(value, "__wrapped__", value)
+    if not isinstance(value, FunctionType):
+        return None
+    origin = value.__module__ or ""
+    is_ours = origin == PACKAGE or origin.startswith(PACKAGE + ".")
+    is_library = origin.partition(".")[0] in sys.stdlib_module_names
+    return None if is_ours or is_library else value
+
+
+def _watch_function(function: FunctionType, trace: Trace) -> list[object]:
+    """Watch what one function reads; return the values it found there."""
+    found: list[object] = []
+    outer = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    for name, cell in outer:
+        found += _watch_value(trace, (id(cell), name), name, _reader_of_cell(cell))
+    space = function.__globals__
+    for name in _global_names(function.__code__):
+        if name in space and name not in vars(builtins):
+            key = (id(space), name)
+            found += _watch_value(trace, key, name, partial(space.get, name))
+    return found
+
+
+def _reader_of_cell(cell: CellType) -> Callable[[], object]:
+    def read() -> object:
+        try:
+            return cell.cell_contents
+        except ValueError:  # not filled yet
+            return None
+
+    return read
+
+
+def _watch_value(trace: Trace, key: object, name: str, read: Callable[[], object]) -> list[object]:
+    value = read()
+    if isinstance(value, ModuleType):
+        return []
+    trace.watch(key, name, lambda: _deep_fact(read(), DEPTH, None))
+    _deep_fact(value, DEPTH, trace.kept)
+    return [value]
+
+
+def watch_objects(trace: Trace, objects: list[object]) -> None:
+    """Watch what arguments hold that are known by identity."""
+    for value in objects:
+        if _parts_outside(value) is not None:
+            name = f"what {type(value).__name__} holds"
+            trace.watch(id(value), name, partial(_deep_fact, value, DEPTH, None))
+            _deep_fact(value, DEPTH, trace.kept)
+
+
+def _deep_fact(value: object, depth: int, kept: list[object] | None) -> Fact:
+    """Return what is compared of a value and of what it holds; keep what is known by identity."""
+    if kept is not None:
+        kept.append(value)
+    parts = _parts_outside(value) if depth else None
+    if parts is None or len(parts) > MOST_PARTS:
+        return fact_of(value)
+    return (type(value), id(value), [_deep_fact(each, depth - 1, kept) for each in parts])
+
+
+def _parts_outside(value: object) -> list[object] | None:
+    """Return what a nest, or an object of a class of the user's, holds."""
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    origin = type(value).__module__.partition(".")[0]
+    is_plain = origin not in (PACKAGE, "numpy", *sys.stdlib_module_names)
+    is_plain &= not isinstance(value, (type, Module, *CALLABLES))
+    return [*vars(value).values()] if is_plain and hasattr(value, "__dict__") else None
+
+
+def _global_names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _global_names(each)
+
+
+def watch_modules(trace: Trace, objects: list[object]) -> None:
+    """Watch the attributes of each module that ran, or that is an argument, and of all inside."""
+    used = [*trace.modules, *[each for each in objects if isinstance(each, Module)]]
+    modules = list(dict.fromkeys([inner for each in used for inner in each.modules()]))
+    if modules:
+        trace.watch(Module, "an attribute of a module", _ModuleWatch(modules).is_unchanged)
+
+
+class _ModuleWatch:
+    """Knows the attributes of modules, and looks at them again only where any module changed."""
+
+    def __init__(self, modules: list[Module]) -> None:
+        self._modules = modules
+        self._known = self._facts()
+        self._looked_at = CHANGES.count
+
+    def is_unchanged(self) -> bool:
+        """Tell whether all attributes are as they were."""
+        count = CHANGES.count
+        if count == self._looked_at:
+            return True
+        if self._facts() != self._known:
+            return False
+        self._looked_at = count
+        return True
+
+    def _facts(self) -> list[Fact]:
+        return [
+            (name, fact_of(value))
+            for module in self._modules
+            for held in (vars(module), *[vars(module)[each] for each in REGISTRIES])
+            for name, value in held.items()
+        ]

@@ -1,0 +1,321 @@
+"""Turns a function on Tensors into one that runs once for each kind of call."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from tinytensor.captures import LAUNCHES, wants_schedule
+from tinytensor.config import Config, config
+from tinytensor.errors import DeviceError
+from tinytensor.jit.build import Obstacle, build_program
+from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_objects, watch_outside
+from tinytensor.jit.open import OpenProgram, find_opening, trace_open
+from tinytensor.jit.program import MISS, Miss, Program
+from tinytensor.jit.quick import Quick, Tally, write_quick
+from tinytensor.jit.structure import PLAIN, Fact, Flat, flatten
+from tinytensor.runtime.lock import ForkSafeLock
+from tinytensor.tensor.base import TensorBase
+from tinytensor.tensor.grad_mode import MODE
+from tinytensor.timing import count
+from tinytensor.tracing import ACTIVE, Trace, tracing
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Key = tuple[Fact, ...]
+MOST_PROGRAMS = 16
+MOST_REMARKS = 64
+MOST_REFUSALS = 3  # after so many calls of a kind without a program none is looked for
+# A trace writes to tensors that other threads may trace, too.
+TRACING = ForkSafeLock()
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRecord:
+    """What there is to know of a program: what must hold for it, its kernels, its calls."""
+
+    guards: tuple[str, ...]
+    kernels: tuple[str, ...]
+    calls: int
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A program, the names and facts it was made for, and how often it was called."""
+
+    program: Program
+    key: Key
+    names: list[str]
+    tally: Tally
+    quick: Quick | None = None
+
+    def record(self) -> ProgramRecord:
+        """Tell users of it."""
+        pairs = zip(self.names, self.key, strict=True)
+        guards = [f"{name} is {_told(fact)}" for name, fact in pairs]
+        guards += [f"{each.name} has not changed" for each in self.program.watches]
+        return ProgramRecord(tuple(guards), self.program.in_place.replay.names(), self.tally.calls)
+
+
+class Jitted(Generic[P, R]):
+    """A function whose calls are traced once and then made again without running it.
+
+    `remarks` tell why it was traced anew, and why a call cannot be made again.
+    """
+
+    def __init__(self, function: Callable[P, R], dynamic: bool | None = None) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self.function = function
+        self.dynamic = dynamic
+        self._open: deque[OpenProgram] = deque(maxlen=MOST_PROGRAMS)
+        self._plain: set[Key] = set()  # of calls whose sizes the function itself needs
+        self.remarks: deque[str] = deque(maxlen=MOST_REMARKS)
+        self._latest: Quick = _miss
+        self._others: list[Quick] = []
+        self._refused: Counter[Key] = Counter()
+        self._entries: OrderedDict[Key, list[Entry]] = OrderedDict()
+
+    def __get__(self, owner: object, kind: type | None = None) -> Any:  # noqa: ANN401 - a method
+        return self if owner is None else MethodType(self, owner)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return what the function returns, and do to tensors what it does."""
+        if not kwargs:
+            try:
+                found = self._latest(*args)
+                if found is MISS:
+                    found = self._try_others(args)
+            except DeviceError:  # the longer way says what there is too little memory for
+                found = MISS
+            if found is not MISS:
+                return found  # type: ignore[no-any-return]  # it is what the function gives
+        if ACTIVE.trace is not None or wants_schedule():
+            return self.function(*args, **kwargs)
+        flat = Flat()
+        flatten(args, flat)
+        flatten(kwargs, flat)
+        key = key_of(flat)
+        complaint = ""
+        for entry in self._entries.get(key, ()):
+            program = entry.program
+            cells = program.cells(flat.tensors)
+            complaint = program.complaint(flat.tensors, cells)
+            if not complaint:
+                entry.tally.calls += 1
+                count("guards hold")
+                self._arm(entry)
+                result: R = program.run(flat.tensors, cells)
+                return result
+        found = self._run_open(flat, key)
+        count("guards miss" if found is MISS else "guards hold")
+        if found is MISS and not complaint and self.dynamic is not False:
+            found = self._trace_open(flat, key, args, kwargs)
+        if found is not MISS:
+            return found  # type: ignore[no-any-return]  # it is what the function gives
+        if self._refused[key] >= MOST_REFUSALS:
+            return self.function(*args, **kwargs)
+        return self._trace(flat, key, complaint, args, kwargs)
+
+    def _run_open(self, flat: Flat, key: Key) -> Any:  # noqa: ANN401 - what the function gives
+        for program in self._open:
+            values = program.values(key)
+            if values is not None and program.fits(flat.tensors):
+                return program.run(values, flat.tensors)
+        return MISS
+
+    def _trace_open(
+        self, flat: Flat, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:  # noqa: ANN401 - what the function gives
+        """Trace a call for all sizes, where nothing but sizes is other than before."""
+        names = names_of(self._parameters(), args, kwargs, flat)
+        latest = next(reversed(self._entries.values()))[-1] if self._entries else None
+        was = key if latest is None or latest.names != names else latest.key
+        if was is key and not self.dynamic:
+            return MISS
+        opening = find_opening(names, was, key)
+        if opening is None or opening.closed(key) in self._plain:
+            return MISS
+        with TRACING:
+            try:
+                program = trace_open(self.function, opening, key, flat, args, kwargs)
+            except Obstacle as obstacle:
+                self._plain.add(opening.closed(key))
+                self._remark(f"not traced for all sizes: {obstacle}")
+                return MISS
+        self._remark(f"traced for all sizes: {_changed(names, was, key) or 'dynamic is True'}")
+        self._open.append(program)
+        return self._run_open(flat, key)
+
+    def programs(self) -> list[ProgramRecord]:
+        """Return what there is to know of each program, the latest last."""
+        closed = [each.record() for entries in list(self._entries.values()) for each in entries]
+        return [*closed, *[_record_of(each) for each in self._open]]
+
+    def _trace(
+        self, flat: Flat, key: Key, complaint: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> R:
+        """Run the function, keep a program of the call if there is one, and finish the call."""
+        names = names_of(self._parameters(), args, kwargs, flat)
+        self._say_why(names, key, complaint)
+        trace = Trace()
+        with TRACING:
+            with tracing(trace):
+                watch_outside(self.function, trace)
+                watch_objects(trace, flat.objects)
+                for tensor in flat.tensors:
+                    trace.note(tensor)
+                returned = self.function(*args, **kwargs)
+            watch_modules(trace, flat.objects)
+            trace.kept += flat.objects
+            try:
+                program = build_program(trace, flat.tensors, returned)
+            except Obstacle as obstacle:
+                self._refused[key] += 1
+                self._remark(f"the function runs at each such call: {obstacle}")
+                finish(trace)
+                return returned
+            except BaseException:
+                trace.restore()  # an error of a compiler leaves every value as it was
+                raise
+            trace.restore()
+            entry = Entry(program, key, names, Tally())
+            if not flat.objects and all(each._view is None for each in flat.tensors):
+                kinds = [type(each) for each in flat.tensors]
+                entry.quick = write_quick(program, kinds, MODE.is_enabled, entry.tally)
+            self._keep(entry)
+            result: R = program.run_first(flat.tensors)
+            return result
+
+    def _arm(self, entry: Entry) -> None:
+        """Try a program first from now on, until a setting changes."""
+        if LAUNCHES:  # a written-out call tells nobody of its launches
+            return
+        entry.tally.changes = Config.changes
+        if entry.quick is not None and not entry.program.in_place.replay.is_shown:
+            known = (self._latest, *self._others)
+            others = [each for each in known if each not in (entry.quick, _miss)]
+            self._latest, self._others = entry.quick, others
+
+    def _try_others(self, args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - what the function gives
+        for quick in self._others:
+            found = quick(*args)
+            if found is not MISS:
+                return found
+        return MISS
+
+    def _keep(self, entry: Entry) -> None:
+        """Keep a program; the oldest one goes where there are too many."""
+        self._entries.setdefault(entry.key, []).append(entry)
+        self._entries.move_to_end(entry.key)
+        if sum(len(each) for each in self._entries.values()) > MOST_PROGRAMS:
+            oldest = next(iter(self._entries))
+            gone = self._entries[oldest].pop(0)
+            self._others = [each for each in self._others if each is not gone.quick]
+            if self._latest is gone.quick:
+                self._latest = _miss
+            if not self._entries[oldest]:
+                del self._entries[oldest]
+            self._remark(f"the oldest of {MOST_PROGRAMS} programs goes")
+
+    def _parameters(self) -> tuple[str, ...]:
+        code = getattr(self.function, "__code__", None)
+        return code.co_varnames[: code.co_argcount] if code is not None else ()
+
+    def _say_why(self, names: list[str], key: Key, complaint: str) -> None:
+        """Tell what is other than in the latest program."""
+        if not self._entries:
+            return
+        latest = next(reversed(self._entries.values()))[-1]
+        if complaint:
+            self._remark(f"traced anew: {complaint}")
+        elif names != latest.names:
+            self._remark("traced anew: the structure of the arguments has changed")
+        else:
+            self._remark(f"traced anew: {_changed(names, latest.key, key)}")
+
+    def _remark(self, text: str) -> None:
+        sentence = f"jit: {getattr(self, '__name__', self.function)}: {text}."
+        self.remarks.append(sentence)
+        if config.debug:
+            print(f"tinytensor: {sentence}", file=sys.stderr)
+
+
+def _changed(names: Sequence[str], was: Key, key: Key) -> str:
+    facts = zip(names, was, key, strict=True)
+    pairs = [(name, then, now) for name, then, now in facts if then != now]
+    return ", ".join([f"{name} is {_told(now)}, was {_told(then)}" for name, then, now in pairs])
+
+
+def _record_of(program: OpenProgram) -> ProgramRecord:
+    """Tell users of a program for all sizes; its kernels depend on the sizes of a call."""
+    pairs = zip(program.variables, program.opening.seen, strict=True)
+    facts = zip(program.opening.names, program.key, strict=True)
+    guards = [f"{name} is {_told(fact)}" for name, fact in facts]
+    guards += [
+        f"what was {was} and then {now} is {each.attrs.least} to {each.attrs.most}"
+        for each, (was, now) in pairs
+    ]
+    guards += [f"{each.name} has not changed" for each in program.watches]
+    return ProgramRecord(tuple(guards), (), program.calls)
+
+
+def _miss(*args: object) -> Miss:
+    return MISS
+
+
+def _told(fact: Fact) -> str:
+    """Write a fact as a user knows it."""
+    if isinstance(fact, type):
+        return fact.__name__
+    if isinstance(fact, tuple) and len(fact) == 2 and isinstance(fact[0], type):
+        kind, known = fact
+        if kind in (*PLAIN, tuple, list, dict):
+            return f"{known!r}" if kind in PLAIN else f"a {kind.__name__} of {known}"
+        return f"one {kind.__name__}"
+    return str(fact)
+
+
+def finish(trace: Trace) -> None:
+    """Compute what the function asked for while it was traced."""
+    wanted = [each() for each in trace.wanted]
+    tensors: list[TensorBase] = [each for each in wanted if each is not None]
+    if tensors:
+        tensors[0].realize(*tensors[1:])
+
+
+@overload
+def jit(function: Callable[P, R], *, dynamic: bool | None = None) -> Jitted[P, R]: ...
+@overload
+def jit(
+    function: None = None, *, dynamic: bool | None = None
+) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
+def jit(
+    function: Callable[P, R] | None = None, *, dynamic: bool | None = None
+) -> Jitted[P, R] | Callable[[Callable[P, R]], Jitted[P, R]]:
+    """Return a function that runs once for each kind of call, and is a program from then on.
+
+    Calls are of one kind when shapes, dtypes, devices, views and aliases of all tensors and all
+    other arguments are equal, in equal settings. What the function reads and writes outside, it
+    reads and writes at each call.
+
+    Ints among the arguments, and extents of tensors, may become variables: with `dynamic` None
+    those that differ between two calls of otherwise one kind, with True all above 1, with False
+    none. Then one program serves all of their values for which the function would do the same.
+
+    >>> from tinytensor import Tensor, jit
+    >>> @jit
+    ... def double(x):
+    ...     return x * 2
+    >>> [double(Tensor([value])).item() for value in (1.0, 2.0)]
+    [2.0, 4.0]
+    >>> len(double.programs())
+    1
+    """
+    if function is None:
+        return functools.partial(Jitted, dynamic=dynamic)
+    return Jitted(function, dynamic)

@@ -1,0 +1,187 @@
+"""Writes the Python function that checks a common kind of call and makes it, in one go.
+
+It is for calls whose arguments are tensors by position, each seeing all of its cell, and that do
+nothing but compute. Everything it does is a statement of its own for each tensor and each kernel:
+no loop, no tuple and no call but those of kernels and allocators, because each would be felt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tinytensor.config import Config
+from tinytensor.jit.program import MISS, Finder, Origin, Output, Program
+from tinytensor.tensor.base import NO_PARTS, FilledCell, TensorBase
+from tinytensor.tensor.grad_mode import MODE
+from tinytensor.tracing import ACTIVE
+
+Quick = Callable[..., Any]  # Any: what the user's function returns, or MISS
+
+
+def write_quick(
+    program: Program, kinds: list[type[TensorBase]], is_enabled: bool, tally: Tally
+) -> Quick | None:
+    """Return a function that makes calls of a program or gives MISS; None for other programs.
+
+    `kinds` are the classes of the arguments.
+    """
+    effects = program.effects
+    is_pure = not (effects.writes or effects.gradients or effects.probes or program.actions)
+    finders = [*[each.find for each in program.sources], *[each.find for each in program.readers]]
+    if not is_pure or any(each.is_gradient for each in finders):
+        return None
+    if any(each.is_shared or each.result is None for each in program.values):
+        return None
+    writer = _Writer(program, is_enabled, tally)
+    writer.write_guards(kinds)
+    writer.write_launches()
+    writer.write_results()
+    parameters = [f"a{place}=None" for place in range(len(kinds))]
+    text = "\n    ".join([f"def quick({', '.join([*parameters, '*more'])}):", *writer.lines])
+    space = dict(writer.names)
+    exec(compile(text, "<quick call of a program>", "exec"), space)
+    quick: Quick = space["quick"]
+    return quick
+
+
+@dataclass(slots=True)
+class Tally:
+    """How often a program was called; the count of changes of settings at which it fits."""
+
+    calls: int = 0
+    changes: int = -1
+
+
+class _Writer:
+    """Collects the lines of the function, and the objects that its names stand for."""
+
+    def __init__(self, program: Program, is_enabled: bool, tally: Tally) -> None:
+        self.program = program
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {  # Any: objects of all kinds
+            "ACTIVE": ACTIVE,
+            "Cell": FilledCell,
+            "Config": Config,
+            "MISS": MISS,
+            "MODE": MODE,
+            "NO_PARTS": NO_PARTS,
+            "empty": frozenset(),
+            "new_cell": FilledCell.__new__,
+            "new_tensor": TensorBase.__new__,
+            "tally": tally,
+        }
+        self._refuse("ACTIVE.trace is not None or Config.changes != tally.changes")
+        self._refuse(f"MODE.is_enabled is not {is_enabled}")
+
+    def write_guards(self, kinds: list[type[TensorBase]]) -> None:
+        """Check the arguments and all that is read from outside; name the memory of each source."""
+        for place, kind in enumerate(kinds):
+            name = self._name("kind", place, kind)
+            self._refuse(f"type(a{place}) is not {name} or a{place}._view is not None")
+        self._refuse("more")
+        for number, source in enumerate(self.program.sources):
+            spec = self._name("spec", number, source.spec)
+            self.lines.append(f"c{number} = {self._tensor(source.find)}.cell")
+            self.lines.append(f"m{number} = c{number}.memory")
+            self._refuse(f"m{number} is None or c{number}.spec is not {spec}")
+            for other in range(number):
+                self._refuse(f"c{number} is c{other}")
+        for number, reader in enumerate(self.program.readers):
+            tensor = self._tensor(reader.find)
+            self._refuse(f"{tensor}.cell is not c{reader.source}")
+            if not reader.is_argument:
+                view = self._name("view", number, reader.view)
+                self._refuse(f"{tensor}._view is not {view}")
+                self._refuse(f"({tensor}._grad is not None) is not {reader.has_gradient}")
+        for number, watch in enumerate(self.program.watches):
+            read = self._name("read", number, watch.read)
+            known = self._name("known", number, watch.known)
+            self._refuse(f"{read}() != {known}")
+
+    def write_launches(self) -> None:
+        """Allocate the results and the arena, and launch the kernels."""
+        run = self.program.in_place
+        addresses = [self._address(slot) for slot in run.slots]
+        for number, take in enumerate(run.replay.takers):
+            self.lines.append(f"r{number} = {self._name('take', number, take)}()")
+            addresses.append(f"r{number}.address")
+        if run.replay.take_arena is not None:
+            self.names["take_arena"] = run.replay.take_arena
+            self.lines.append("arena = take_arena()")
+        addresses.append("arena.address")
+        for number, call in enumerate(run.replay.calls):
+            start = self._name("start", number, call.launcher.start)
+            given = [
+                addresses[base] + (f" + {offset}" if offset else "") for base, offset in call.places
+            ]
+            if call.launcher.workspace is not None:
+                given.append(f"{self._name('workspace', number, call.launcher.workspace)}()")
+            self.lines.append(f"{start}({', '.join(given)})")
+
+    def write_results(self) -> None:
+        """Make the tensors that are returned."""
+        self.lines.append("tally.calls += 1")
+        effects = self.program.effects
+        made: set[int] = set()
+        for number, output in enumerate(effects.outputs):
+            if output.known is not None:
+                self.lines.append(f"t{number} = {self._tensor(output.known)}")
+                continue
+            if output.source is None and output.value not in made:
+                made.add(output.value)
+                self._write_cell(output.value)
+            self._write_tensor(number, output)
+        outputs = ", ".join([f"t{number}" for number in range(len(effects.outputs))])
+        if effects.is_single:
+            self.lines.append(f"return {outputs}")
+        else:
+            self.names["build"] = effects.build
+            self.lines.append(f"return build([{outputs}])")
+
+    def _write_cell(self, number: int) -> None:
+        value = self.program.values[number]
+        spec = self._name("value_spec", number, value.spec)
+        cell = f"d{number}"
+        self.lines += [
+            f"r{value.result}.site = {self._name('value_site', number, value.site)}",
+            f"{cell} = new_cell(Cell)",
+            f"{cell}.memory = r{value.result}",
+            f"{cell}.spec = {spec}",
+            f"{cell}.lifted = empty",
+            f"{cell}.parts = NO_PARTS",
+            f"{cell}.replaced = None",
+        ]
+
+    def _write_tensor(self, number: int, output: Output) -> None:
+        cell = f"d{output.value}" if output.source is None else f"c{output.source}"
+        tensor = f"t{number}"
+        self.lines += [
+            f"{tensor} = new_tensor({self._name('output_kind', number, output.kind)})",
+            f"{tensor}.cell = {cell}",
+            f"{tensor}._view = {self._name('output_view', number, output.view)}",
+            f"{tensor}._current = {tensor}._grad = None",
+            f"{tensor}.device = {output.device!r}",
+            f"{tensor}.site = {self._name('site', number, output.site)}",
+        ]
+
+    def _refuse(self, condition: str) -> None:
+        self.lines.append(f"if {condition}: return MISS")
+
+    def _name(self, kind: str, number: int, value: object) -> str:
+        name = f"{kind}{number}"
+        self.names[name] = value
+        return name
+
+    def _tensor(self, find: Finder) -> str:
+        if find.place is not None:
+            return f"a{find.place}"
+        return self._name("outside", id(find.tensor), find.tensor)
+
+    def _address(self, number: int) -> str:
+        slot = self.program.slots[number]
+        if slot.origin is Origin.SOURCE:
+            return f"m{slot.number}.address"
+        assert slot.memory is not None, "a pure program has no feeds"
+        return str(slot.memory.address)

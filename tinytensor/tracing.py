@@ -1,0 +1,176 @@
+"""Takes note of what a function that is traced reads, draws and makes.
+
+While a thread traces, nothing is computed for it: the function only builds expressions. What it
+reads from outside is noted by cell, because a program reads the same cells again at each call.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinytensor.dtype import DType, dtypes
+from tinytensor.errors import TraceError, caller_site
+from tinytensor.ops.uop import UOp, buffer
+from tinytensor.realize import from_host
+
+# This lies below tensors, modules and optimizers, and only remembers them.
+Tensor = Any
+Cell = Any
+Fact = Any  # whatever a guard compares
+HostNumbers = Callable[[], Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Numbers that the host computes anew for each call: a draw, the rates of an optimizer."""
+
+    numbers: HostNumbers
+    dtype: DType
+    device: str
+    leaf: UOp
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A fact outside of the arguments that a program relies on, and how it is read again."""
+
+    name: str
+    read: Callable[[], Fact]
+    known: Fact
+
+
+@dataclass(frozen=True, slots=True)
+class CellState:
+    """A cell from outside as it was when it was first read, and a tensor that reads it."""
+
+    tensor: Tensor
+    uop: UOp
+    leaf: UOp
+    lifted: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorState:
+    """A tensor as it was when it was first read."""
+
+    tensor: weakref.ref[Tensor]
+    cell: Cell
+    view: Any  # a View or None
+    gradient: Tensor | None
+
+
+class Trace:
+    """What one call of a function did, besides building expressions.
+
+    `actions` are what the host repeats at each call, in order; `wanted` is what was asked to be
+    computed; `kept` are objects that are known by identity; an `obstacle` says why no program can
+    be made of the call.
+    """
+
+    def __init__(self) -> None:
+        self.cells: dict[Cell, CellState] = {}
+        self.tensors: dict[int, TensorState] = {}
+        self.own_cells: set[Cell] = set()
+        self.made: list[weakref.ref[Tensor]] = []
+        self.wanted: list[weakref.ref[Tensor]] = []
+        self.actions: list[Feed | Callable[[], object]] = []
+        self.watches: dict[object, Watch] = {}
+        self.modules: dict[Any, None] = {}
+        self.kept: list[object] = []
+        self.draws: dict[object, UOp] = {}
+        self.differentiated: list[UOp] = []
+        self.obstacle = ""
+        self.first_serial: int = buffer(dtypes.bool, (), "").attrs.serial
+
+    def note(self, tensor: Tensor) -> None:
+        """Take note of a tensor before it is read or written."""
+        cell = tensor.cell
+        known = self.tensors.get(id(tensor))
+        if known is None or known.tensor() is not tensor:
+            state = TensorState(weakref.ref(tensor), cell, tensor._view, tensor._grad)
+            self.tensors[id(tensor)] = state
+        if cell in self.own_cells or cell in self.cells:
+            return
+        with paused():
+            tensor._settle({each.leaf for each in self.cells.values()})
+        self.cells[cell] = CellState(tensor, cell.uop, cell.leaf, cell.lifted)
+
+    def make(self, tensor: Tensor, has_own_cell: bool) -> None:
+        """Take note of a tensor that the function makes."""
+        self.made.append(weakref.ref(tensor))
+        if has_own_cell:
+            self.own_cells.add(tensor.cell)
+
+    def watch(self, key: object, name: str, read: Callable[[], Fact]) -> None:
+        """Rely on a fact that is read again before each call."""
+        if key not in self.watches:
+            self.watches[key] = Watch(name, read, read())
+
+    def restore(self) -> None:
+        """Make tensors from outside what they were before the call."""
+        for cell, state in self.cells.items():
+            cell.write(state.uop)
+            cell.leaf, cell.lifted, cell.replaced = state.leaf, state.lifted, None
+        for each in self.tensors.values():
+            tensor = each.tensor()
+            if tensor is not None:
+                tensor._grad = each.gradient
+
+    def refuse(self, reason: str) -> None:
+        """Let the function run as it is at each call, for a reason."""
+        self.obstacle = self.obstacle or reason
+
+
+class _Active(threading.local):
+    trace: Trace | None = None
+
+
+ACTIVE = _Active()
+
+
+@contextmanager
+def tracing(trace: Trace | None) -> Iterator[None]:
+    """Let a trace take note of what this thread does inside the block."""
+    before, ACTIVE.trace = ACTIVE.trace, trace
+    try:
+        yield
+    finally:
+        ACTIVE.trace = before
+
+
+def paused() -> Any:  # noqa: ANN401 - a context
+    """Take note of nothing inside a block, in which values are computed as ever."""
+    return tracing(None)
+
+
+def repeat(action: Callable[[], object]) -> None:
+    """Do something on the host now, and again whenever the program of this trace is called."""
+    action()
+    if ACTIVE.trace is not None:
+        ACTIVE.trace.actions.append(action)
+
+
+def feed(numbers: HostNumbers, dtype: DType, device: str) -> UOp:
+    """Return a leaf that holds numbers of the host, which each call of a program asks for anew."""
+    leaf = from_host(np.asarray(numbers(), dtype.storage_numpy), dtype, device)
+    if ACTIVE.trace is not None:
+        ACTIVE.trace.actions.append(Feed(numbers, dtype, device, leaf))
+    return leaf
+
+
+def refuse_reading(shape: tuple[int, ...]) -> None:
+    """Raise TraceError where a value is read while a function is traced."""
+    if ACTIVE.trace is None:
+        return
+    sentence = f"jit: a value is read while the function is traced: shape {shape}"
+    advice = "Return it, or choose with where()."
+    site = caller_site()
+    line = f"\nread at {site.describe()}" if site is not None else ""
+    raise TraceError(f"{sentence}; only results may be read. {advice}{line}")
