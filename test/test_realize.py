@@ -13,6 +13,7 @@ from tinytensor import Device, Tensor, config, dtypes
 from tinytensor.errors import CompileError
 from tinytensor.ops import uop
 from tinytensor.ops.op import Op
+from tinytensor.realize import storage_of
 
 
 def test_several_values_are_one_schedule():
@@ -184,6 +185,12 @@ def test_a_schedule_visits_nodes_in_proportion_to_the_graph(monkeypatch):
 
     assert seen[200] <= 1.1 * seen[50]
     assert seen[200] <= 600  # nodes visited per line of 12 nodes, all passes and checks together
+
+
+def test_equal_constants_that_are_computed_have_memory_of_their_own():
+    first, second = (Tensor.full((3, 5), 7.25).realize() for _ in range(2))
+
+    assert storage_of(first.uop) is not storage_of(second.uop)
 
 
 def test_a_warm_realization_makes_few_python_calls():

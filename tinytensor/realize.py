@@ -19,7 +19,7 @@ from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import CompileError, IndexOutOfRange, Site
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.attrs import CheckAttrs
-from tinytensor.ops.op import Op
+from tinytensor.ops.op import VIEWS, Op
 from tinytensor.ops.size import are_same, value_of
 from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
 from tinytensor.program_cache import winners_stamp
@@ -175,7 +175,7 @@ def _hold(root: Root, found: UOp) -> UOp:
     """Give a root's holder the leaf of its value, in the root's own shape."""
     leaf = _with_shape(found, root.uop)
     # A constant is cheaper than its memory, and the fill of a PAD must stay one.
-    if root.uop.op is not Op.CONST and contents_of(root.uop) is not leaf:
+    if not _is_constant(root.uop) and contents_of(root.uop) is not leaf:
         root.uop.computed = weakref.ref(leaf)
     if root.keep is not None:
         root.keep(leaf)
@@ -211,6 +211,12 @@ def contents_of(node: UOp) -> UOp:
     while node.op in (Op.RESHAPE, Op.DETACH):
         node = node.operands[0]
     return node
+
+
+def _is_constant(node: UOp) -> bool:
+    while node.op in VIEWS:
+        node = node.operands[0]
+    return node.op is Op.CONST
 
 
 def _with_shape(leaf: UOp, root: UOp) -> UOp:

@@ -7,7 +7,7 @@ import pytest
 from schedule.reading import decisions_of, interpreted, kernels_of
 
 from tinytensor import Tensor, config, dtypes
-from tinytensor.schedule.cost import Choice, Load
+from tinytensor.schedule.cost import Choice, Load, evaluation_seconds
 from tinytensor.target import CPU_AVX512, SM80, SM90A
 
 # Seconds of CPU_AVX512: 4 bytes in cache 0.04 ns, an addition 0.00833 ns, an exponential 0.25 ns,
@@ -227,6 +227,16 @@ def test_values_do_not_depend_on_the_choice(monkeypatch):
 )
 def test_a_choice_says_what_would_change_it(choice, text):
     assert str(choice) == text
+
+
+@pytest.mark.parametrize(("name", "share"), [("exp", 0.65), ("sin", 1.5), ("tanh", 1.7)])
+def test_a_function_is_priced_in_units_of_which_an_exponential_takes_some(name, share):
+    rates = replace(CPU_AVX512.rates, functions=2e9, exponential=0.65)
+    node = getattr(ones(4), name)().uop
+
+    seconds = evaluation_seconds(node, replace(CPU_AVX512, rates=rates))
+
+    assert seconds == pytest.approx(share / 2e9, rel=1e-12)
 
 
 def test_arithmetic_and_memory_overlap():

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tinytensor.dtype import dtypes
 from tinytensor.errors import DTypeError, ShapeError, ValueOutOfRange
 from tinytensor.nn.activation import logsigmoid
 from tinytensor.nn.rounding import widened
 from tinytensor.ops.attrs import Combine
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor import nodes
-from tinytensor.tensor.formulas import mul, neg, sub
+from tinytensor.tensor.formulas import div, mul, neg, sub
 from tinytensor.tensor.gathering import checked
 from tinytensor.tensor.operands import result_dtype
-from tinytensor.tensor.reduction import check_float
+from tinytensor.tensor.reduction import at_least_1d, check_float
 from tinytensor.tensor.tensor import Tensor
 
 IGNORED = -100
@@ -234,10 +235,17 @@ def index_loss(
     if smoothing:
         total = nodes.reshape(nodes.fold(Combine.ADD, weighted, (dim,)), losses.shape)
         losses = sub(mul(losses, 1 - smoothing), mul(total, smoothing / classes))
-    loss = shares._wrap(_kept(is_kept, losses))
+    losses = _kept(is_kept, losses)
     if reduction != "mean":
-        return reduce_loss("cross_entropy", loss, reduction)
-    return loss.sum() / shares._wrap(chosen).sum()
+        return reduce_loss("cross_entropy", shares._wrap(losses), reduction)
+    if chosen.dtype is dtypes.bool:
+        chosen = cast(chosen, dtypes.int64)
+    return shares._wrap(div(_total(losses), cast(_total(chosen), losses.dtype)))
+
+
+def _total(x: UOp) -> UOp:
+    x = at_least_1d(x)
+    return nodes.reshape(nodes.fold(Combine.ADD, x, tuple(range(len(x.shape)))), ())
 
 
 def _kept(is_kept: UOp, x: UOp) -> UOp:

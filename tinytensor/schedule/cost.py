@@ -13,8 +13,8 @@ from tinytensor.target import Target
 
 # In additions. A division: vector division on Zen 5. PHILOX: ten rounds of two products.
 ADDITIONS = {Op.DIV: 8, Op.SQRT: 8, Op.FLOORDIV: 8, Op.MOD: 8, Op.PHILOX: 100}
-# In exponentials: 16 MB of float32 through each function, Zen 5, 0.27 to 0.55 ns an element.
-EXPONENTIALS = {Op.LOG: 1.5, Op.SIN: 1.5, Op.COS: 1.5, Op.TANH: 1.7, Op.ERF: 2.0}
+# In the unit of Rates.functions: 16 MB of float32 through each, Zen 5, 0.27 to 0.55 ns an element.
+FUNCTIONS = {Op.LOG: 1.5, Op.SIN: 1.5, Op.COS: 1.5, Op.TANH: 1.7, Op.ERF: 2.0}
 # A packed panel of a CPU's product is at most this deep.
 PANEL_ROW_BYTES = 4096
 # Memory is scarce apart from its rate: a byte less to hold is worth the time of moving so many.
@@ -46,7 +46,8 @@ def evaluation_seconds(node: UOp, target: Target) -> float:
         return 0.0
     vectors = 2 if node.dtype.itemsize == 8 else 1  # as many as a float32 takes
     if node.op.mark is Mark.TRANSCENDENTAL:
-        return vectors * EXPONENTIALS.get(node.op, 1) / rates.functions
+        units = rates.exponential if node.op is Op.EXP else FUNCTIONS.get(node.op, 1)
+        return vectors * units / rates.functions
     return vectors * ADDITIONS.get(node.op, 1) * 2 / rates.flops
 
 

@@ -315,7 +315,7 @@ class Chooser:
         arithmetic = elements_now(node.shape) * found.seconds
         ranks = [self._rank(kernel) for kernel in readings]
         later = max(ranks) - min(ranks)
-        is_costly = found.seconds * self.target.rates.functions >= 1
+        is_costly = found.seconds * self.target.rates.functions >= self.target.rates.exponential
         if is_costly and later < HELD_RANKS and self._share_rows(node, readings):
             # No launch and no memory: one kernel for all, which computes a function once.
             return Choice(arithmetic, 0.0, 0.0, recomputing, len(readings), nbytes_of(node))

@@ -18,9 +18,10 @@ def probe_of(check: UOp) -> UOp | None:
     x, least = check.operands[0], check.attrs.least
     if math.prod(x.shape) == 0:
         return None
-    lowest = UOp(Op.RESHAPE, x.dtype, (const(x.dtype, least),), ShapeAttrs((1,) * len(x.shape)))
-    lowered = UOp(Op.SUB, x.dtype, (x, UOp(Op.EXPAND, x.dtype, (lowest,), ShapeAttrs(x.shape))))
-    probe = cast(lowered, dtypes.uint64)
+    if least:
+        lowest = UOp(Op.RESHAPE, x.dtype, (const(x.dtype, least),), ShapeAttrs((1,) * len(x.shape)))
+        x = UOp(Op.SUB, x.dtype, (x, UOp(Op.EXPAND, x.dtype, (lowest,), ShapeAttrs(x.shape))))
+    probe = cast(x, dtypes.uint64)
     if x.shape:
         attrs = ReduceAttrs(Combine.MAX, tuple(range(len(x.shape))))
         probe = UOp(Op.REDUCE, probe.dtype, (probe,), attrs)

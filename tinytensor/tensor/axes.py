@@ -31,9 +31,11 @@ def check_axes(who: str, dim: Dims, ndim: int) -> Shape:
 
     Raises: IndexOutOfRange, or ShapeError when an axis occurs twice.
     """
-    if isinstance(dim, SupportsIndex):
+    if dim is None:
+        return tuple(range(max(ndim, 1)))
+    if isinstance(dim, int | SupportsIndex):  # int first: the other one takes 10 us
         return (check_axis(who, index(dim), ndim),)
-    if dim is None or len(dim) == 0:
+    if len(dim) == 0:
         return tuple(range(max(ndim, 1)))
     axes = [check_axis(who, each, ndim) for each in dim]
     if len(set(axes)) < len(axes):
