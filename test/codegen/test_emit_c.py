@@ -299,7 +299,6 @@ def test_a_small_kernel_reads_like_this():
 GOLDEN = """\
 typedef float f32x16 __attribute__((vector_size(64)));
 typedef float f32x16_loose __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int i32x16 __attribute__((vector_size(64)));
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE f32x16 load_f32x16(const float *from)
@@ -312,9 +311,16 @@ INLINE f32x16 splat_f32x16(float x)
     return (f32x16){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
 }
 
-INLINE f32x16 select_f32x16(i32x16 cond, f32x16 x, f32x16 y)
+INLINE f32x16 max_f32x16(f32x16 x, f32x16 y)
 {
-    return (f32x16)((cond & (i32x16)x) ^ (~cond & (i32x16)y));
+#if defined(__clang__)
+    f32x16 out;
+    for (int i = 0; i < 16; i++)
+        out[i] = x[i] > y[i] ? x[i] : y[i];
+    return out;
+#else
+    return __builtin_ia32_maxps512_mask(x, y, x, (unsigned short)-1, 4);
+#endif
 }
 
 INLINE void store_f32x16(float *to, f32x16 x)
@@ -329,7 +335,7 @@ static __attribute__((noinline)) void relu(
     for (int i0 = 0; i0 < 32; i0 += 16) {
         f32x16 v0 = load_f32x16(p0 + i0);
         f32x16 v1 = splat_f32x16(0.0f);
-        store_f32x16(p1 + i0, select_f32x16((i32x16)(v0 < v1), v1, v0));
+        store_f32x16(p1 + i0, max_f32x16(v1, v0));
     }
 }
 

@@ -39,8 +39,8 @@ def test_a_tensor_graph_passes():
             "each form has its own ops.",
         ),
         (
-            UOp(Op.CONST, INDEX, (), a.ConstAttrs(3)),
-            "dtype is the compiler's own: %0 = CONST index bits=3; users have values.",
+            UOp(Op.IOTA, INDEX, (), a.ExtentAttrs(3)),
+            "dtype is the compiler's own: %0 = IOTA index extent=3; users have values.",
         ),
         (
             UOp(Op.IOTA, dtypes.int32.vector(4), (), a.ExtentAttrs(3)),
