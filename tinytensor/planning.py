@@ -42,8 +42,10 @@ def kept_between(inside: set[UOp], roots: Sequence[UOp], device: AnyDevice) -> l
     """Return the values among some nodes that a schedule keeps for what is outside of them."""
     kept: dict[UOp, None] = {}
     for call in _calls(roots, device):
-        if not inside.issuperset(written_by(call)):
-            kept.update(dict.fromkeys([each for each in call.nodes if each in inside]))
+        written = written_by(call)
+        if not inside.issuperset(written):  # what it writes itself is kept by whoever reads that
+            read = inside.difference(written)
+            kept.update(dict.fromkeys([each for each in call.nodes if each in read]))
     return list(kept)
 
 

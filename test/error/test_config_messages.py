@@ -42,5 +42,5 @@ def test_an_unknown_setting_is_refused_with_the_known_ones():
 
     assert str(caught.value) == (
         "config: no such setting: fuze; must be one of "
-        "debug, fuse, verify, stress, fp32_matmul, device, cache_dir, cache_bytes."
+        "debug, fuse, verify, stress, fp32_matmul, tune, device, cache_dir, cache_bytes."
     )
