@@ -389,9 +389,11 @@ def _replay_for(
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
     options = (config.fuse, config.verify, config.stress, config.fp32_matmul, config.tune)
     variables = variables_of(order)
-    structure: Structure = _structure_of(order, roots, replaceable)
+    structure: Structure
     if variables:
         structure = structure_of(order, roots, replaceable, variables)
+    else:
+        structure = _structure_of(order, roots, replaceable)
     key = (structure, tuple(map(value_of, variables)), device.name, options)
     known = _SCHEDULES.get(key)
     if known is None or not _shows_enough(known):
