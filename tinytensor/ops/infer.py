@@ -23,7 +23,6 @@ Shape = tuple[int, ...]
 INTEGER_ONLY = frozenset((*BITWISE, Op.FLOORDIV, Op.TRUNCDIV, Op.TRUNCMOD))
 BUFFERS = (Op.PARAM, Op.WORKSPACE, Op.SHARED, Op.TILE)
 FLOAT_ONLY = frozenset((*UNARY, *MACHINE, Op.DIV)) - {Op.NEG, Op.TRUNCDIV, Op.TRUNCMOD}
-ANY_NUMBER = frozenset(BINARY) - INTEGER_ONLY - FLOAT_ONLY - frozenset(APPROXIMATE)
 
 
 def _scalar(node: UOp) -> Shape:

@@ -30,28 +30,18 @@ def tile_bytes(tile: UOp) -> int:
     return stages * stage_bytes(tile)
 
 
-def chunk_xor(attrs: TileAttrs, bytes_of_row: int, row: int) -> int:
-    """Return what a row's 16-byte chunk numbers are XORed with.
-
-    Eight chunks (128 bytes: all banks once) hold the same chunk of eight rows. Rows of 128 bytes
-    trade by row % 8, rows of 64 bytes by (row / 2) % 4, rows of 32 bytes by (row / 4) % 2: the
-    pattern of the bulk copy engine's swizzles, so every way of filling a tile agrees.
-    Source: PTX ISA, swizzling modes of cp.async.bulk.tensor.
-    """
-    if not attrs.swizzle:
-        return 0
-    chunks = min(bytes_of_row, BANK_ROW_BYTES) // CHUNK_BYTES
-    rows_per_bank_row = max(1, BANK_ROW_BYTES // bytes_of_row)
-    return (row // rows_per_bank_row) % chunks
-
-
 def element_index(tile: UOp, stage: Index, row: Index, column: Index) -> Index:
     """Return the index, in elements from the tile's start, of one element (or of an array)."""
     return stage * (tile.attrs.rows * tile.attrs.columns) + place_in_stage(tile, row, column)
 
 
 def place_in_stage(tile: UOp, row: Index, column: Index) -> Index:
-    """Return the index, in elements from its stage's start, of one element."""
+    """Return the index, in elements from its stage's start, of one element.
+
+    Swizzled, the 16-byte chunks of rows of 128 bytes trade places by row % 8, of 64 bytes by
+    (row / 2) % 4, of 32 bytes by (row / 4) % 2: as the bulk copy engine has them.
+    Source: PTX ISA, swizzling modes of cp.async.bulk.tensor.
+    """
     attrs: TileAttrs = tile.attrs
     start = row * attrs.columns
     if not attrs.swizzle:
