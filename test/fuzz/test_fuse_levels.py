@@ -9,7 +9,7 @@ from tolerance import assert_close
 from tinytensor.config import config
 
 IN_THE_SUITE = 300
-ALL = 2000
+ALL = 5000
 
 
 def program_of(seed):

@@ -11,7 +11,7 @@ from tinytensor import config, jit
 from tinytensor.errors import TraceError
 
 IN_THE_SUITE = 100
-ALL = 3000
+ALL = 5000
 CALLS = 6
 
 
