@@ -25,9 +25,10 @@ LEAST_STEPS = 8  # of a part
 # Per multiprocessor and clock, on H200.
 PRODUCT_RATES = {2: 1925, 4: 1024}  # multiply-adds, by itemsize: of halves 2048, but for heat
 BULK_RATE = 70  # bytes that arrive in shared memory when all multiprocessors read
-STREAM_RATE = 58  # the same, of more than L2 holds
+STREAM_RATE = 57  # the same, of more than L2 holds
 LATENCY_CLOCKS = 1000  # from asking for a box to its arrival
-EPILOGUE_CLOCKS = 12  # of a warpgroup to store each sum that one of its threads holds
+EPILOGUE_CLOCKS = 4  # of a warpgroup to store each sum that one of its threads holds
+TRAY_CLOCKS = 512  # and more for it, by the columns of a tray
 LONE_CLOCKS = 90  # where the thread stores by itself
 OP_CLOCKS = 2  # and to apply one op to it
 MOST_OPS = 4096  # of a thread's epilogue, which is unrolled: more take seconds to compile
@@ -35,7 +36,6 @@ MANY_SUMS = 128  # of a thread, beside which 168 registers leave few for an epil
 START_CLOCKS = 3000  # of a block: its first boxes, and the launch around it
 FOLD_RATE = 25  # bytes of partial sums written and read
 CLOCK = 1.7e9  # a second
-CLOSE = 1.03  # estimates that differ by less are equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ class HopperTiling:
         return self.block_m if self.alternates else self.block_m // self.consumers
 
 
-# In us on H200, NVRTC 13.0, 2026-11-29, each after a pause. Of bfloat16: 4096^3 177 wide, 179 tall,
-# 183 alternating (which wins by 3 to 7 % on a card that is hot from use); with k 1024 47
-# alternating, 52 wide; 512 x 4096 x 4096 25.1 alternating, 25.2 square, 30 flat; 128 x 4096 x 4096
-# 14.0 small, 14.2 flat; 16 x 4096 x 4096 10.5 few 16, 11.1 few 32, 16.8 small. Of float16: 2048^3
-# 25.2 wide, 25.3 alternating, 25.6 square; 1024 x 1024 x 768 4.7 half and flat, 5.6 small; 1000^3,
-# whose rows are no whole lines of L2, 8.8 square, 10.8 half and flat, 10.9 broad and three.
-# Those with a number in their name, but for the few, fill a GPU where others leave a quarter idle.
+# In us on H200, NVRTC 13.0, 2026-11-30, each after a pause. Of bfloat16: 4096^3 168 wide, 169 tall
+# and alternating (which wins by 3 to 7 % on a card that is hot from use); with k 1024 44
+# alternating, 47 wide; 512 x 4096 x 4096 23.0 alternating, 23.4 square, 29 flat; 128 x 4096 x 4096
+# 13.7 small, 14.0 half; 16 x 4096 x 4096 10.6 few 16, 10.9 few 32, 16.8 small; 1536^3 13.1 broad
+# 160, 14.9 broad, 15.0 three. Of float16: 2048^3 22.6 alternating, 22.8 square, 23.6 wide;
+# 1024 x 1024 x 768 4.8 half and flat, 5.7 small; 1000^3, whose rows are no whole lines of L2, 8.9
+# square, 10.5 broad 160, 10.7 half and flat, 11.0 broad and three.
 TILINGS = (
     HopperTiling("alternating", 128, 128, 6, 2, alternates=True),
     HopperTiling("wide", 128, 256, 4, 2, group=16),
@@ -102,7 +102,6 @@ TILINGS = (
     HopperTiling("flat", 64, 128, 8, 1),
     HopperTiling("small", 64, 64, 10, 1),
     HopperTiling("broad 160", 128, 160, 5, 2),
-    HopperTiling("square 96", 128, 96, 7, 2),
     HopperTiling("few 16", 64, 16, 20, 1, swaps=True),
     HopperTiling("few 32", 64, 32, 16, 1, swaps=True),
 )
@@ -120,6 +119,10 @@ class Side:
         columns = 1 if self.is_along_k else width
         rows = math.ceil(extent / columns) * columns
         return rows * ROW_BYTES
+
+    def is_fast(self, extent: int, width: int) -> bool:
+        """Whether products run at full speed; at two thirds where a tile of n is used in part."""
+        return self.is_along_k or extent <= width or extent % width == 0
 
     @property
     def lines(self) -> int:
@@ -225,7 +228,7 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     )
     faces = 3 if mirrors else 1  # each sum of a mirror image is stored on its own
     is_lone = tray_bytes == 0 and not tiling.swaps
-    store = LONE_CLOCKS if is_lone else EPILOGUE_CLOCKS
+    store = LONE_CLOCKS if is_lone else EPILOGUE_CLOCKS + TRAY_CLOCKS / columns
     epilogue = (store + OP_CLOCKS * need.epilogue_ops) * tiling.held * faces
     is_hidden = tiling.alternates and not is_lone
     stored = (1 if is_hidden else load) * epilogue
@@ -243,14 +246,12 @@ def _fold_clocks(need: Need, parts: int, multiprocessors: int) -> float:
 
 
 def rank_tilings(need: Need, target: Target) -> list[Candidate]:
-    """Return the tilings that fit, cheapest first; those as cheap as the best, as listed."""
+    """Return the tilings that fit, cheapest first; equally cheap ones as listed."""
     parts = [each for each in PARTS if each == 1 or need.steps >= LEAST_STEPS * each]
-    found = [estimate(tiling, need, target, each) for each in parts for tiling in TILINGS]
+    tilings = [each for each in TILINGS if need.b.is_fast(each.block_n, need.block_k)]
+    found = [estimate(tiling, need, target, each) for each in parts for tiling in tilings]
     fitting = [each for each in found if each is not None]
-    if not fitting:
-        return []
-    limit = CLOSE * min([each.clocks for each in fitting])
-    return sorted(fitting, key=lambda each: max(each.clocks, limit))
+    return sorted(fitting, key=lambda each: each.clocks)
 
 
 def variants(candidate: Candidate, need: Need, target: Target) -> list[Candidate]:
