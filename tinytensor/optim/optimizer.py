@@ -13,6 +13,7 @@ from tinytensor.runtime.buffer import Buffer
 from tinytensor.tensor.companions import take_companions
 from tinytensor.tensor.grad_mode import enable_grad, no_grad
 from tinytensor.tensor.tensor import Tensor
+from tinytensor.timing import timed
 from tinytensor.tracing import ACTIVE, feed
 
 Group = dict[str, Any]  # the options that some parameters share, and these as "params"
@@ -149,6 +150,7 @@ class Optimizer:
                 facts += [(name, _fact_of(options[name])) for name in kept]
         return facts
 
+    @timed("optimizer")
     def _change_all(self) -> list[Tensor]:
         changed = []
         for group in self.param_groups:
