@@ -126,7 +126,9 @@ class Optimizer:
         their values cost nothing here. Returns what the closure does.
         """
         if ACTIVE.trace is not None:
-            ACTIVE.trace.watch(self, f"the options and state of {type(self).__name__}", self._facts)
+            ACTIVE.trace.watch(
+                self, f"an option or the state of {type(self).__name__}", self._facts
+            )
         loss = None
         if closure is not None:
             with enable_grad():
