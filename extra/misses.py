@@ -37,8 +37,7 @@ class Case:
     @property
     def sentence(self) -> str:
         """What the function remarks."""
-        (remark,) = self.provoke().remarks
-        return remark
+        return self.provoke().remarks[-1]
 
 
 CASES: dict[str, Case] = {}
@@ -150,6 +149,25 @@ def _shape() -> Function:
 @case("shape", "x of shape (2,); of shape (3,)")
 def _shape_that_varies() -> Function:
     return two_calls(scaled, (zeros(2),), (zeros(3),), dynamic=None)
+
+
+@case("shape", "x of shape (2,) and (3,); of shape (8,), where the function tests x.shape[0] > 4")
+def _shape_that_is_tested() -> Function:
+    def tested(x: Tensor) -> Tensor:
+        return x * 2.0 if x.shape[0] > 4 else x + 1.0
+
+    return two_calls(tested, (zeros(2),), (zeros(3),), (zeros(8),), dynamic=None)
+
+
+@case("shape", "x of shape (2,) and (3,); of shape (100000,)")
+def _shape_beyond_its_bounds() -> Function:
+    return two_calls(scaled, (zeros(2),), (zeros(3),), (zeros(100000),), dynamic=None)
+
+
+@case("shape", "x and y of shape (2,) and (3,); of shapes (4,) and (5,)")
+def _shapes_that_were_equal() -> Function:
+    several = [(zeros(m), zeros(n)) for m, n in ((2, 2), (3, 3), (4, 5))]
+    return two_calls(lambda x, y: x.sum() + y.sum(), *several, dynamic=None)
 
 
 @case("shape", "x of shape (2,); of shape (2, 1)")

@@ -20,6 +20,18 @@ SENTENCES = {
     "an_object": "jit: scaled: traced anew: by is another one.",
     "shape": "jit: scaled: traced anew: x.shape is (3,), was (2,).",
     "shape_that_varies": "jit: scaled: traced for all sizes: x.shape is (3,), was (2,).",
+    "shape_that_is_tested": (
+        "jit: tested: traced for all sizes: x.shape is (8,), was (2,); an earlier one does not "
+        "serve: the function does something else for these sizes."
+    ),
+    "shape_beyond_its_bounds": (
+        "jit: scaled: traced for all sizes: x.shape is (100000,), was (2,); an earlier one does "
+        "not serve: 100000 is not from 1 to 4096."
+    ),
+    "shapes_that_were_equal": (
+        "jit: <lambda>: traced for all sizes: x.shape is (4,), was (2,), y.shape is (5,), was "
+        "(2,); an earlier one does not serve: sizes that were equal differ."
+    ),
     "number_of_axes": "jit: scaled: traced anew: x.shape is (2, 1), was (2,).",
     "stride": (
         "jit: scaled: traced anew: x.view is all of its memory, was strides (1, 3), offset 0."
