@@ -20,7 +20,7 @@ from tinytensor.ops.attrs import Combine, DetachAttrs, DeviceAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.size import is_repeated
 from tinytensor.ops.uop import UOp, cast, walk
-from tinytensor.origins import COLLECTING
+from tinytensor.provenance import COLLECTING
 from tinytensor.tensor.formulas import (
     add,
     cos,
@@ -248,11 +248,12 @@ def gradients(
     found = _Accumulator(inner, targets)
     for root, upstream in zip(roots, upstreams, strict=True):
         found.add(root, upstream)
-    origins = COLLECTING.origins
+    collector = COLLECTING.collector
     for node in reversed(inner):
         found.pass_on(node)
-        if origins is not None:
-            origins.note_gradients(node, [found.sums.get(_key_of(each)) for each in _sources(node)])
+        if collector is not None:
+            passed = [found.sums.get(_key_of(each)) for each in _sources(node)]
+            collector.note_gradients(node, passed)
     return [found.sums.get(_key_of(target)) for target in targets]
 
 

@@ -6,16 +6,16 @@ from explain.model import Network
 
 from tinytensor import Tensor, explain, manual_seed, nn, no_grad, optim
 from tinytensor.errors import Site, caller_site
-from tinytensor.explain.lines import common_words, expression_at, origin_words, shortened
+from tinytensor.explain.lines import common_words, expression_at, provenance_words, shortened
 from tinytensor.explain.table import cells_of, facts_of, groups_of
-from tinytensor.origins import COLLECTING, Origin, collect_origins
+from tinytensor.provenance import COLLECTING, Provenance, collect_provenance
 
 THERE = "test_lines.py"
 
 
 def words_of(found):
-    """The first origin of each kernel, in words."""
-    return [origin_words(each.origins[0]) for each in found.kernels]
+    """The first provenance of each kernel, in words."""
+    return [provenance_words(each.provenance[0]) for each in found.kernels]
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +77,8 @@ def step_line(text):
         return 1 + [each.strip() for each in file].index(text)
 
 
-def test_every_kernel_has_an_origin(found):
-    assert all(each.origins for each in found.kernels)
+def test_every_kernel_comes_from_somewhere(found):
+    assert all(each.provenance for each in found.kernels)
 
 
 def test_launches_of_one_kernel_are_told_with_stars_where_they_differ(found):
@@ -97,15 +97,15 @@ def test_a_write_in_place_is_a_line_of_its_own():
 
     (kernel,) = explain(add, repeats=1).kernels
 
-    (origin,) = kernel.origins
-    assert origin_words(origin) == f"x.add_(..), {THERE}:{step_line('x.add_(2.0)')}"
+    (found,) = kernel.provenance
+    assert provenance_words(found) == f"x.add_(..), {THERE}:{step_line('x.add_(2.0)')}"
 
 
 def test_texts_that_differ_in_more_than_numbers_stand_side_by_side():
     site = caller_site()
-    origins = [Origin(site, module) for module in ("a.1", "a.2", "a.1", "b")]
+    several = [Provenance(site, module) for module in ("a.1", "a.2", "a.1", "b")]
 
-    words = common_words(origins)
+    words = common_words(several)
 
     place = f"caller_site(), {THERE}:{site.line_number()}"
     assert words == f"a.*: {place}; b: {place}"
@@ -114,7 +114,7 @@ def test_texts_that_differ_in_more_than_numbers_stand_side_by_side():
 def test_numbers_that_do_not_differ_stay():
     site = caller_site()
 
-    words = common_words([Origin(site, "a.7.x.1"), Origin(site, "a.7.x.2")])
+    words = common_words([Provenance(site, "a.7.x.1"), Provenance(site, "a.7.x.2")])
 
     assert words.startswith("a.7.x.*: ")
 
@@ -143,7 +143,7 @@ def test_code_without_a_source_is_told_by_its_name():
 
 
 def test_a_line_that_is_not_the_users_is_told_so():
-    assert origin_words(Origin(None)) == "no line of the user's"
+    assert provenance_words(Provenance(None)) == "no line of the user's"
     assert isinstance(caller_site(), Site)
 
 
@@ -152,11 +152,11 @@ def test_the_path_of_a_module_ends_when_it_returns_or_fails():
         def forward(self):
             raise KeyError("here")
 
-    with collect_origins() as origins:
+    with collect_provenance() as collector:
         with pytest.raises(KeyError):
             Broken()()
         x = Tensor([1.0]) + 1.0
-        origins.keep_scheduled({})
+        collector.keep_scheduled({})
 
-    assert origins.scheduled[x.uop].module == ""
-    assert COLLECTING.origins is None
+    assert collector.scheduled[x.uop].module == ""
+    assert COLLECTING.collector is None

@@ -1,4 +1,4 @@
-"""Turns origins of nodes into words: the module, the line, and the op as the user wrote it."""
+"""Turns the provenance of nodes into words: module, line, and the op as the user wrote it."""
 
 from __future__ import annotations
 
@@ -12,37 +12,39 @@ from itertools import islice
 from tinytensor.errors import Site
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.uop import UOp
-from tinytensor.origins import Origin
+from tinytensor.provenance import Provenance
 
 MOST_LETTERS = 48
 NUMBER = re.compile(r"\d+")
 COMPUTING = frozenset((*ELEMENTWISE, Op.REDUCE, Op.GATHER)) - {Op.CAST}
 
 
-def origins_of(computed: Sequence[UOp], origins: Mapping[UOp, Origin]) -> tuple[Origin, ...]:
-    """Return the origins of what a kernel computes, first that of its fold or else of its result.
+def provenance_of(
+    computed: Sequence[UOp], known: Mapping[UOp, Provenance]
+) -> tuple[Provenance, ...]:
+    """Return where what a kernel computes comes from, first its fold or else its result.
 
     Views and casts are no work, and constants are shared by lines that know nothing of each other.
     """
-    known = [node for node in computed if node.op in COMPUTING and node in origins]
-    folds = [node for node in known if node.op is Op.REDUCE]
-    first = [*folds[:1], *known[::-1][:1]]
-    return tuple(dict.fromkeys(origins[node] for node in (*first[:1], *known)))
+    nodes = [node for node in computed if node.op in COMPUTING and node in known]
+    folds = [node for node in nodes if node.op is Op.REDUCE]
+    first = [*folds, *nodes[::-1]][:1]
+    return tuple(dict.fromkeys(known[node] for node in (*first, *nodes)))
 
 
-def origin_words(origin: Origin) -> str:
+def provenance_words(found: Provenance) -> str:
     """Say where a node comes from: `gradient of blocks.0.up: self.up(..), model.py:56`."""
-    if origin.site is None:
+    if found.site is None:
         return "no line of the user's"
-    place = f"{os.path.basename(origin.site.code.co_filename)}:{origin.site.line_number()}"
-    module = f"{origin.module}: " if origin.module else ""
-    return f"{'gradient of ' * origin.is_gradient}{module}{expression_at(origin.site)}, {place}"
+    place = f"{os.path.basename(found.site.code.co_filename)}:{found.site.line_number()}"
+    module = f"{found.module}: " if found.module else ""
+    return f"{'gradient of ' * found.is_gradient}{module}{expression_at(found.site)}, {place}"
 
 
-def common_words(several: Sequence[Origin]) -> str:
+def common_words(several: Sequence[Provenance]) -> str:
     """Say where several launches come from, with `*` for a number in which modules differ."""
     alike: dict[str, list[str]] = {}
-    for told in dict.fromkeys(map(origin_words, several)):
+    for told in dict.fromkeys(map(provenance_words, several)):
         alike.setdefault(NUMBER.sub("*", told), []).append(told)
     return "; ".join(map(_with_stars, alike.values()))
 

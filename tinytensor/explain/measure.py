@@ -12,7 +12,7 @@ from typing import Any
 from tinytensor.captures import Forward
 from tinytensor.codegen.plan import take
 from tinytensor.explain.contract import contract_of
-from tinytensor.explain.lines import origins_of
+from tinytensor.explain.lines import provenance_of
 from tinytensor.explain.record import ExplainedKernel, Explanation, Memory, Read, Sources
 from tinytensor.jit.function import Jitted
 from tinytensor.jit.structure import tensors_in
@@ -20,8 +20,8 @@ from tinytensor.ops.instances import at_extent
 from tinytensor.ops.op import Op
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
-from tinytensor.origins import Origin, collect_origins
 from tinytensor.profile import MICRO, Profile, profile
+from tinytensor.provenance import Provenance, collect_provenance
 from tinytensor.report import Planned, Scheduled, capture, load_of, merged, work_of
 from tinytensor.runtime.device import AnyDevice, Device
 from tinytensor.schedule.describe import describe
@@ -49,18 +49,26 @@ class Touched:
         return [node for node in walk(self.written, stop=read) if node not in read]
 
 
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A call that was captured: its profile, its kernels, and what was noted of its graph."""
+
+    profile: Profile
+    planned: Sequence[Planned]
+    notes: Sequence[object]
+    provenance: Mapping[UOp, Provenance]
+
+
 def explain_call(
     function: Callable[..., Nest], args: tuple[Any, ...], kwargs: dict[str, Any], repeats: int
 ) -> Explanation:
     """Run a call until its kernels are those of the call before, then measure it."""
     call = functools.partial(function, *args, **kwargs)
-    with profile() as cold, watch() as watched, capture() as planned, collect_origins() as origins:
-        _compute(call())
+    cold = captured = _capture(call)
     launched = [each.sink for each in _measure(call).kernels]
-    if launched != [each.kernel.sink for each in planned]:  # the first call made what others use
-        with watch() as watched, capture() as planned, collect_origins() as origins:
-            _compute(call())
-    names = dict.fromkeys(each.device for each in cold.kernels)
+    if launched != [each.kernel.sink for each in cold.planned]:
+        captured = _capture(call)  # the first call also made what it needs
+    names = dict.fromkeys(each.device for each in cold.profile.kernels)
     devices = [Device[each] for each in names]
     before = sum(each.memory().allocated for each in devices)
     for device in devices:
@@ -70,16 +78,17 @@ def explain_call(
     for _ in range(repeats - 1):
         plain.append(_seconds(call, devices))
         warm.append(_measure(call))
+    planned, notes = captured.planned, captured.notes
     shortest = min(warm, key=lambda each: each.seconds)
     touched = list(_touched_by(planned))
-    schedules = [each for each in watched.notes if isinstance(each, Scheduled)]
-    forward = [each.nodes for each in watched.notes if isinstance(each, Forward)]
+    schedules = [each for each in notes if isinstance(each, Scheduled)]
+    forward = [each.nodes for each in notes if isinstance(each, Forward)]
     return Explanation(
         name=getattr(function, "__name__", type(function).__name__),
         device=", ".join(names) or "no device",
-        kernels=tuple(_kernels_of(touched, shortest, origins.scheduled)),
+        kernels=tuple(_kernels_of(touched, shortest, captured.provenance)),
         memory=_memory_of(touched, schedules, frozenset().union(*forward), peak),
-        cold=cold,
+        cold=cold.profile,
         warm=tuple(warm),
         plain_seconds=tuple(plain),
         shortest=shortest,
@@ -88,6 +97,12 @@ def explain_call(
         guards=_guards_of(function),
         misses=tuple(function.remarks) if isinstance(function, Jitted) else (),
     )
+
+
+def _capture(call: Callable[[], Nest]) -> Captured:
+    with profile() as found, watch() as watched, capture() as planned, collect_provenance() as made:
+        _compute(call())
+    return Captured(found, planned, watched.notes, made.scheduled)
 
 
 def _compute(result: Nest) -> None:
@@ -126,7 +141,7 @@ def _touched_by(planned: Sequence[Planned]) -> Iterator[Touched]:
 
 
 def _kernels_of(
-    touched: Sequence[Touched], run: Profile, origins: Mapping[UOp, Origin]
+    touched: Sequence[Touched], run: Profile, known: Mapping[UOp, Provenance]
 ) -> Iterator[ExplainedKernel]:
     makers: dict[UOp, int] = {}
     readers: dict[int, list[int]] = defaultdict(list)
@@ -145,7 +160,7 @@ def _kernels_of(
         yield ExplainedKernel(
             number=number,
             kernel=kernel,
-            origins=origins_of(computed, origins),
+            provenance=provenance_of(computed, known),
             outputs=tuple(map(describe, each.written)),
             computed=tuple(dict.fromkeys(map(describe, computed))),
             inputs=planned.reads,

@@ -13,7 +13,7 @@ from html import escape
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from tinytensor.explain.lines import origin_words
+from tinytensor.explain.lines import provenance_words
 from tinytensor.explain.table import micros
 
 if TYPE_CHECKING:
@@ -100,10 +100,10 @@ def _box(each: ExplainedKernel, place: Place, heat: float) -> str:
 
 def _from(each: ExplainedKernel) -> str:
     """Name the module that a kernel comes from, or the line where none ran: the end of the name."""
-    if not each.origins:
+    if not each.provenance:
         return ""
-    first = each.origins[0]
-    name = first.module or origin_words(first).rpartition(", ")[2]
+    first = each.provenance[0]
+    name = first.module or provenance_words(first).rpartition(", ")[2]
     room = MOST_LETTERS - 2 * first.is_gradient
     return "\u2202 " * first.is_gradient + (name if len(name) <= room else f"..{name[2 - room :]}")
 

@@ -10,8 +10,8 @@ from tinytensor.explain.contract import NumericalContract
 from tinytensor.explain.page import page_of
 from tinytensor.explain.table import kernel_lines, table_lines
 from tinytensor.ops.kernel import Decision, Kernel
-from tinytensor.origins import Origin
 from tinytensor.profile import MICRO, Profile
+from tinytensor.provenance import Provenance
 from tinytensor.report import Work
 from tinytensor.schedule.cost import Load
 from tinytensor.target import Rates
@@ -42,7 +42,7 @@ class Read:
 class ExplainedKernel:
     """One launch: where it comes from, what it computes, why so, and what it takes.
 
-    Kernels are numbered from 1 in the order in which they run. `origins` are the user's lines,
+    Kernels are numbered from 1 in the order in which they run. `provenance` are the user's lines,
     first that of its fold or its result. `outputs` are what it stores, `computed` all that it
     computes, `inputs` what it reads, `values_read` what of that other kernels made, whose numbers
     are `reads`; `readers` are those of who reads its own. `candidates` are the ways in which its
@@ -52,7 +52,7 @@ class ExplainedKernel:
 
     number: int
     kernel: Kernel
-    origins: tuple[Origin, ...]
+    provenance: tuple[Provenance, ...]
     outputs: tuple[str, ...]
     computed: tuple[str, ...]
     inputs: str

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tinytensor.explain.lines import common_words, origin_words
+from tinytensor.explain.lines import common_words, provenance_words
 from tinytensor.ops.kernel import Decision
 from tinytensor.ops.uop import UOp
 from tinytensor.profile import CACHES, MICRO, Profile
@@ -118,7 +118,7 @@ def cells_of(group: Group) -> tuple[str, ...]:
         *(first.kernel.name, first.limit, f"{roof:.0%}", micros(group.predicted_us)),
         *(work_words(first), f"{first.intensity:.2g}"),
         _numbers([each.number for each in group.launches]),
-        common_words([origin for each in group.launches for origin in each.origins[:1]]),
+        common_words([first for each in group.launches for first in each.provenance[:1]]),
     )
 
 
@@ -161,7 +161,7 @@ def details_of(found: Explanation) -> dict[str, str]:
         "kernels, with what results of the call leave idle",
         "saved": _saved_words(memory.saved),
         "a call": f"{micros(found.call_us)}, the shortest of {len(found.plain_seconds)}",
-        "watched": f"{_stage_words(shortest)}; what it takes longer is the watching",
+        "watched": _stage_words(shortest),
         "its caches": _cache_words(shortest),
         "first call": _stage_words(cold),
         "compiled": _compiled_words(cold),
@@ -235,17 +235,17 @@ def kernel_lines(each: ExplainedKernel) -> Iterator[str]:
     yield f"kernel {each.number}  {each.kernel.name}"
     facts = facts_of(each)
     for name, value in facts.items():
-        yield f"  {name:10}{value}"
+        yield f"  {name:12}{value}"
     for decision in each.decisions:
-        yield f"  {decision.kind:10}{decision.subject}: {decision.reason}"
+        yield f"  {decision.kind:12}{decision.subject}: {decision.reason}"
 
 
 def facts_of(each: ExplainedKernel) -> dict[str, str]:
     """Return what is known of a kernel, each fact by its name."""
     work_us = each.load.seconds * MICRO
     found = {
-        "from": origin_words(each.origins[0]) if each.origins else "",
-        "and from": "; ".join(map(origin_words, each.origins[1:])),
+        "from": provenance_words(each.provenance[0]) if each.provenance else "",
+        "and from": "; ".join(map(provenance_words, each.provenance[1:])),
         "stores": ", ".join(each.outputs),
         "reads": each.inputs or "nothing",
         "time": f"{micros(each.time_us)} measured, {micros(each.predicted_us)} predicted: "

@@ -1,6 +1,6 @@
 """Tells which line of the user's program, in which module, a node of a graph comes from.
 
-Nobody pays for it while nobody collects origins: then each hook is one truth test.
+Nobody pays for it while nobody collects it: then each hook is one truth test.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Module = Any  # of nn, which lies above this
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Provenance:
     """The user's line, the path of the module that ran it, and whether it gives a gradient of it.
 
     A path begins below the outermost module, whose class stands for it where the path is empty.
@@ -30,40 +30,40 @@ class Origin:
     is_gradient: bool = False
 
 
-class Origins:
+class Collector:
     """What nodes come from: collected as they are made, read as they are scheduled.
 
     `scheduled` has the nodes as schedules see them, with leaves in place of what is known.
     """
 
     def __init__(self) -> None:
-        self.scheduled: dict[UOp, Origin] = {}
-        self._made: WeakKeyDictionary[UOp, Origin] = WeakKeyDictionary()
+        self.scheduled: dict[UOp, Provenance] = {}
+        self._made: WeakKeyDictionary[UOp, Provenance] = WeakKeyDictionary()
         self._names: dict[Module, str] = {}
         self._paths: list[str] = []
 
-    def note(self, root: UOp, origin: Origin) -> None:
+    def note(self, root: UOp, found: Provenance) -> None:
         """Take note of where a node comes from, and all below it that nobody has claimed."""
         for node in walk((root,), stop=self._made):
-            self._made.setdefault(node, origin)
+            self._made.setdefault(node, found)
 
     def note_line(self, root: UOp, site: Site | None) -> None:
         """Take note of what a line makes."""
-        self.note(root, Origin(site, self._paths[-1] if self._paths else ""))
+        self.note(root, Provenance(site, self._paths[-1] if self._paths else ""))
 
-    def note_gradients(self, node: UOp, found: Iterable[UOp | None]) -> None:
+    def note_gradients(self, node: UOp, passed: Iterable[UOp | None]) -> None:
         """Take note of the gradients that a node passes on."""
-        origin = self._made.get(node)
-        if origin is not None:
-            for each in filter(None, found):
-                self.note(each, replace(origin, is_gradient=True))
+        found = self._made.get(node)
+        if found is not None:
+            for each in filter(None, passed):
+                self.note(each, replace(found, is_gradient=True))
 
     def keep_scheduled(self, known: dict[UOp, UOp]) -> None:
-        """Keep the origins of the nodes of a graph in which leaves stand for what is known."""
+        """Keep what is known of the nodes of a graph in which leaves stand for what is known."""
         pairs = list(self._made.items())
         nodes = substitute_all(tuple([node for node, _ in pairs]), known)
-        for node, (_, origin) in zip(nodes, pairs, strict=True):
-            self.scheduled.setdefault(node, origin)
+        for node, (_, found) in zip(nodes, pairs, strict=True):
+            self.scheduled.setdefault(node, found)
 
     @contextmanager
     def inside(self, module: Module) -> Iterator[None]:
@@ -79,18 +79,18 @@ class Origins:
 
 
 class _Collecting(threading.local):
-    origins: Origins | None = None
+    collector: Collector | None = None
 
 
 COLLECTING = _Collecting()
 
 
 @contextmanager
-def collect_origins() -> Iterator[Origins]:
+def collect_provenance() -> Iterator[Collector]:
     """Collect where the nodes come from that this thread makes inside the block."""
-    before = COLLECTING.origins
-    found = COLLECTING.origins = Origins()
+    before = COLLECTING.collector
+    found = COLLECTING.collector = Collector()
     try:
         yield found
     finally:
-        COLLECTING.origins = before
+        COLLECTING.collector = before
