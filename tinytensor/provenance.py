@@ -37,7 +37,7 @@ class Collector:
     """
 
     def __init__(self) -> None:
-        self.scheduled: dict[UOp, Provenance] = {}
+        self.scheduled: WeakKeyDictionary[UOp, Provenance] = WeakKeyDictionary()
         self._made: WeakKeyDictionary[UOp, Provenance] = WeakKeyDictionary()
         self._names: dict[Module, str] = {}
         self._paths: list[str] = []
