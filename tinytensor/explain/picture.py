@@ -13,13 +13,14 @@ from html import escape
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from tinytensor.explain.lines import provenance_words
 from tinytensor.explain.table import micros
 
 if TYPE_CHECKING:
     from tinytensor.explain.record import ExplainedKernel
 
 # Units: pixels.
-BOX_WIDTH, BOX_HEIGHT = 150, 40
+BOX_WIDTH, BOX_HEIGHT = 156, 54
 GAP_X, GAP_Y = 16, 26
 MARGIN = 12
 BOW = 6  # how far to the left an arrow bows for each level that it passes
@@ -92,8 +93,19 @@ def _box(each: ExplainedKernel, place: Place, heat: float) -> str:
         f'<text x="{left:.0f}" y="{place.y + 17:.0f}">{escape(head)}</text>'
         f'<text class="time" x="{right:.0f}" y="{place.y + 17:.0f}">{micros(each.time_us)}</text>'
         f'<text class="space" x="{left:.0f}" y="{place.y + 32:.0f}">'
-        f"{escape(below[:MOST_LETTERS])}</text></a>"
+        f"{escape(below[:MOST_LETTERS])}</text>"
+        f'<text class="from" x="{left:.0f}" y="{place.y + 46:.0f}">{escape(_from(each))}</text></a>'
     )
+
+
+def _from(each: ExplainedKernel) -> str:
+    """Name the module that a kernel comes from, or the line where none ran: the end of the name."""
+    if not each.provenance:
+        return ""
+    first = each.provenance[0]
+    name = first.module or provenance_words(first).rpartition(", ")[2]
+    room = MOST_LETTERS - 2 * first.is_gradient
+    return "\u2202 " * first.is_gradient + (name if len(name) <= room else f"..{name[2 - room :]}")
 
 
 def _arrow(maker: int, reader: int, places: Mapping[int, Place]) -> str:
