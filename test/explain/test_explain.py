@@ -138,6 +138,10 @@ def test_candidates_are_named_with_what_they_lost_by(found):
         "12 x 32 taken; slower when measured (see tune): 8 x 32; 8 x 48"
     )
     assert "candidates" not in facts_of(replace(first, candidates=("8 x 32",)))
+    several = replace(first, candidates=tuple("abcdefghijk"))
+    assert facts_of(several)["candidates"] == (
+        "a taken; behind by estimate, not measured: b; c; d; e; f; g; h; i; 2 more"
+    )
 
 
 def test_every_form_is_kept_as_text(found):

@@ -29,6 +29,7 @@ ROW = "{:>7}{:>9}{:>5}  {:32.32}  {:11}{:>5}{:>11}{:>20}{:>8}  {:19}{}"
 MOST_REASONS = 20
 MOST_SAVED = 6
 MOST_NUMBERS = 3
+MOST_CANDIDATES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +270,8 @@ def _candidate_words(each: ExplainedKernel) -> str:
         return ""
     winner = next((told.subject for told in each.decisions if told.kind == "tune"), None)
     taken = winner or each.candidates[0]
-    others = "; ".join([name for name in each.candidates if name != taken])
+    others = [name for name in each.candidates if name != taken]
+    if len(others) > MOST_CANDIDATES:
+        others[MOST_CANDIDATES:] = [f"{len(others) - MOST_CANDIDATES} more"]
     why = "slower when measured (see tune)" if winner else "behind by estimate, not measured"
-    return f"{taken} taken; {why}: {others}"
+    return f"{taken} taken; {why}: {'; '.join(others)}"
