@@ -189,7 +189,7 @@ def test_the_table_names_all_that_matters(found):
     lines = str(found).splitlines()
 
     assert lines == list(table_lines(found))
-    assert lines[0].startswith("two_kernels on CPU: launches 2 of 2 kernels, on the device ")
+    assert lines[0].startswith("two_kernels on CPU: launches 2 of 2 kernels, in kernels ")
     assert tuple(lines[2].split()) == COLUMNS
     assert {line.split()[4] for line in lines[3:5]} == {each.kernel.name for each in found.kernels}
     assert "not fused, and why; first what the longest kernels leave:" in lines

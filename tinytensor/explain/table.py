@@ -153,7 +153,7 @@ def summary_of(found: Explanation) -> dict[str, str]:
     launches, kernels = len(found.kernels), len(groups_of(found))
     return {
         "launches": f"{launches} of {kernels} kernels",
-        "on the device": micros(found.device_us),
+        "in kernels": micros(found.device_us),
         "predicted": micros(found.predicted_us),
         "a call": micros(found.call_us),
         "compilation": micros(found.compile_us),
