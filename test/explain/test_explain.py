@@ -138,6 +138,10 @@ def test_candidates_are_named_with_what_they_lost_by(found):
         "12 x 32 taken; slower when measured (see tune): 8 x 32; 8 x 48"
     )
     assert "candidates" not in facts_of(replace(first, candidates=("8 x 32",)))
+    several = replace(first, candidates=tuple("abcdefghijk"))
+    assert facts_of(several)["candidates"] == (
+        "a taken; behind by estimate, not measured: b; c; d; e; f; g; h; i; 2 more"
+    )
 
 
 def test_every_form_is_kept_as_text(found):
@@ -185,7 +189,7 @@ def test_the_table_names_all_that_matters(found):
     lines = str(found).splitlines()
 
     assert lines == list(table_lines(found))
-    assert lines[0].startswith("two_kernels on CPU: launches 2 of 2 kernels, on the device ")
+    assert lines[0].startswith("two_kernels on CPU: launches 2 of 2 kernels, in kernels ")
     assert tuple(lines[2].split()) == COLUMNS
     assert {line.split()[4] for line in lines[3:5]} == {each.kernel.name for each in found.kernels}
     assert "not fused, and why; first what the longest kernels leave:" in lines

@@ -6,8 +6,14 @@ from explain.model import Network
 
 from tinytensor import Tensor, explain, manual_seed, nn, no_grad, optim
 from tinytensor.errors import Site, caller_site
-from tinytensor.explain.lines import common_words, expression_at, provenance_words, shortened
-from tinytensor.explain.table import cells_of, facts_of, groups_of
+from tinytensor.explain.lines import (
+    common_words,
+    expression_at,
+    module_words,
+    provenance_words,
+    shortened,
+)
+from tinytensor.explain.table import cells_of, facts_of, groups_of, reasons_of
 from tinytensor.provenance import COLLECTING, Provenance, collect_provenance
 
 THERE = "test_lines.py"
@@ -85,6 +91,22 @@ def test_launches_of_one_kernel_are_told_with_stars_where_they_differ(found):
     words = [cells_of(group)[-1] for group in groups_of(found)]
 
     assert "blocks.*.down: self.down(..), model.py:16" in words
+
+
+def test_reasons_name_the_modules_of_the_kernels_that_they_are_about(found):
+    modules = {each.modules for each in reasons_of(found)}
+
+    assert "blocks.0.up" in modules
+    assert any(each.startswith("gradient of blocks.") for each in modules)
+    line = next(each for each in str(found).splitlines() if each.endswith(": blocks.0.up)"))
+    assert line.startswith("  store ")
+
+
+def test_where_no_module_ran_the_line_stands_for_it():
+    site = caller_site()
+
+    assert module_words(Provenance(site)) == f"{THERE}:{site.line_number()}"
+    assert module_words(Provenance(site, "a.0", is_gradient=True)) == "gradient of a.0"
 
 
 def test_a_write_in_place_is_a_line_of_its_own():

@@ -6,7 +6,7 @@ import ast
 import linecache
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from tinytensor.errors import Site
@@ -34,17 +34,29 @@ def provenance_of(
 
 def provenance_words(found: Provenance) -> str:
     """Say where a node comes from: `gradient of blocks.0.up: self.up(..), model.py:56`."""
+    module = f"{found.module}: " if found.module else ""
+    gradient = "gradient of " * found.is_gradient
+    expression = f"{expression_at(found.site)}, " if found.site is not None else ""
+    return f"{gradient}{module}{expression}{_place(found)}"
+
+
+def module_words(found: Provenance) -> str:
+    """Name the module that a node comes from, or the line where none ran."""
+    return "gradient of " * found.is_gradient + (found.module or _place(found))
+
+
+def _place(found: Provenance) -> str:
     if found.site is None:
         return "no line of the user's"
-    place = f"{os.path.basename(found.site.code.co_filename)}:{found.site.line_number()}"
-    module = f"{found.module}: " if found.module else ""
-    return f"{'gradient of ' * found.is_gradient}{module}{expression_at(found.site)}, {place}"
+    return f"{os.path.basename(found.site.code.co_filename)}:{found.site.line_number()}"
 
 
-def common_words(several: Sequence[Provenance]) -> str:
+def common_words(
+    several: Iterable[Provenance], words: Callable[[Provenance], str] = provenance_words
+) -> str:
     """Say where several launches come from, with `*` for a number in which modules differ."""
     alike: dict[str, list[str]] = {}
-    for told in dict.fromkeys(map(provenance_words, several)):
+    for told in dict.fromkeys(map(words, several)):
         alike.setdefault(NUMBER.sub("*", told), []).append(told)
     return "; ".join(map(_with_stars, alike.values()))
 

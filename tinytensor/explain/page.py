@@ -186,7 +186,8 @@ def _reasons(found: Explanation) -> Iterator[str]:
 
 def _reason_list(reasons: Sequence[Reason]) -> str:
     items = [
-        _decision(each.decision, f" <span>kernel {_links(each.kernels)}</span>") for each in reasons
+        _decision(each.decision, f" <span>{escape(each.modules)}, {_links(each.kernels)}</span>")
+        for each in reasons
     ]
     return f"<ul class='decisions'>{''.join(items)}</ul>"
 

@@ -8,12 +8,12 @@ to `#k1`, `#k2` and so on, and an arrow's classes name its ends: `f1 t2`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from tinytensor.explain.lines import provenance_words
+from tinytensor.explain.lines import module_words
 from tinytensor.explain.table import micros
 
 if TYPE_CHECKING:
@@ -100,12 +100,12 @@ def _box(each: ExplainedKernel, place: Place, heat: float) -> str:
 
 def _from(each: ExplainedKernel) -> str:
     """Name the module that a kernel comes from, or the line where none ran: the end of the name."""
-    if not each.provenance:
-        return ""
-    first = each.provenance[0]
-    name = first.module or provenance_words(first).rpartition(", ")[2]
-    room = MOST_LETTERS - 2 * first.is_gradient
-    return "\u2202 " * first.is_gradient + (name if len(name) <= room else f"..{name[2 - room :]}")
+    for first in each.provenance[:1]:
+        name = module_words(replace(first, is_gradient=False))
+        room = MOST_LETTERS - 2 * first.is_gradient
+        cut = name if len(name) <= room else f"..{name[2 - room :]}"
+        return "\u2202 " * first.is_gradient + cut
+    return ""
 
 
 def _arrow(maker: int, reader: int, places: Mapping[int, Place]) -> str:

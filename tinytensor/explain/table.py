@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tinytensor.explain.lines import common_words, provenance_words
+from tinytensor.explain.lines import common_words, module_words, provenance_words
 from tinytensor.ops.kernel import Decision
 from tinytensor.ops.uop import UOp
 from tinytensor.profile import CACHES, MICRO, Profile
@@ -29,6 +29,7 @@ ROW = "{:>7}{:>9}{:>5}  {:32.32}  {:11}{:>5}{:>11}{:>20}{:>8}  {:19}{}"
 MOST_REASONS = 20
 MOST_SAVED = 6
 MOST_NUMBERS = 3
+MOST_CANDIDATES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A decision not to fuse, and the numbers of the kernels that it was made for."""
+    """A decision not to fuse, the numbers of the kernels it was made for, and their modules."""
 
     decision: Decision
     kernels: tuple[int, ...]
+    modules: str
 
 
 def groups_of(found: Explanation) -> list[Group]:
@@ -77,9 +79,16 @@ def reasons_of(found: Explanation) -> list[Reason]:
         for decision in each.decisions:
             if decision.kind in UNFUSED and decision.reason != ASKED:
                 kernels.setdefault(decision, []).append(each.number)
-    made = [Reason(decision, tuple(numbers)) for decision, numbers in kernels.items()]
+    made = [
+        Reason(decision, tuple(numbers), _modules_of([found.kernels[n - 1] for n in numbers]))
+        for decision, numbers in kernels.items()
+    ]
     times = {each.number: each.time_us for each in found.kernels}
     return sorted(made, key=lambda each: -sum(times[number] for number in each.kernels))
+
+
+def _modules_of(kernels: Sequence[ExplainedKernel]) -> str:
+    return common_words([first for each in kernels for first in each.provenance[:1]], module_words)
 
 
 def table_lines(found: Explanation) -> Iterator[str]:
@@ -99,7 +108,8 @@ def table_lines(found: Explanation) -> Iterator[str]:
     yield "not fused, and why; first what the longest kernels leave:"
     for each in reasons[:MOST_REASONS]:
         told = each.decision
-        yield f"  {told.kind:9} {told.subject}: {told.reason} ({_numbers(each.kernels)})"
+        where = ": ".join(filter(None, [_numbers(each.kernels), each.modules]))
+        yield f"  {told.kind:9} {told.subject}: {told.reason} ({where})"
     if len(reasons) > MOST_REASONS:
         yield f"  {len(reasons) - MOST_REASONS} more reasons"
     yield ""
@@ -143,7 +153,7 @@ def summary_of(found: Explanation) -> dict[str, str]:
     launches, kernels = len(found.kernels), len(groups_of(found))
     return {
         "launches": f"{launches} of {kernels} kernels",
-        "on the device": micros(found.device_us),
+        "in kernels": micros(found.device_us),
         "predicted": micros(found.predicted_us),
         "a call": micros(found.call_us),
         "compilation": micros(found.compile_us),
@@ -269,6 +279,8 @@ def _candidate_words(each: ExplainedKernel) -> str:
         return ""
     winner = next((told.subject for told in each.decisions if told.kind == "tune"), None)
     taken = winner or each.candidates[0]
-    others = "; ".join([name for name in each.candidates if name != taken])
+    others = [name for name in each.candidates if name != taken]
+    if len(others) > MOST_CANDIDATES:
+        others[MOST_CANDIDATES:] = [f"{len(others) - MOST_CANDIDATES} more"]
     why = "slower when measured (see tune)" if winner else "behind by estimate, not measured"
-    return f"{taken} taken; {why}: {others}"
+    return f"{taken} taken; {why}: {'; '.join(others)}"

@@ -23,6 +23,7 @@ from tinytensor.runtime.device import Device
 from tinytensor.runtime.interrupts import uninterrupted
 from tinytensor.tensor.base import NO_PARTS, Cell, FilledCell, Spec, TensorBase
 from tinytensor.tensor.view import View
+from tinytensor.timing import timed
 from tinytensor.tracing import Feed, Watch
 
 Arguments = Sequence[TensorBase]
@@ -182,6 +183,7 @@ class Program:
         """Return the cells that a call reads and writes, each with its value in memory."""
         return [filled(each.find(arguments)) for each in self.sources]
 
+    @timed("guards")
     def complaint(self, arguments: Arguments, cells: Sequence[Cell]) -> str:
         """Say what is not as it was, besides the arguments' kinds; nothing if all is."""
         for watch in self.watches:
@@ -212,6 +214,7 @@ class Program:
         done = [None if each is None else storage_of(each) for each in fed]
         return self.run(arguments, self.cells(arguments), done)
 
+    @timed("replay")
     def run(
         self,
         arguments: Arguments,

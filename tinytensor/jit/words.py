@@ -25,7 +25,7 @@ def told(fact: Fact) -> str:
     if isinstance(fact, str) and FLOAT.match(fact):
         return str(float.fromhex(fact))
     if not isinstance(fact, tuple):
-        return str(fact)
+        return str(fact) or "empty"
     if len(fact) == 2 and isinstance(fact[0], type):
         kind, known = fact
         if kind in PLAIN:
