@@ -8,6 +8,7 @@ Placed: after `kernels`; only for what no plan of the target takes open.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tinytensor.ops.attrs import ParamAttrs
 from tinytensor.ops.extents import index_at
@@ -36,7 +37,8 @@ def close_products(call: KernelCall, target: Target) -> KernelCall:
     decisions[:0] = told_of(facts_of(sink))
     named = ", ".join(map(str, values))
     decisions.append(Decision("decline", "open sizes", REASON.format(named)))
-    return make_call(sink, only_ranges(ranges), call.nodes, tuple(decisions))
+    closed = make_call(sink, only_ranges(ranges), call.nodes, tuple(decisions))
+    return replace(closed, apart=call.apart)
 
 
 def _places(call: KernelCall, values: Sequence[int]) -> dict[UOp, UOp]:
