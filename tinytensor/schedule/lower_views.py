@@ -12,14 +12,13 @@ from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.size import (
-    Size,
     are_same,
+    expression_of,
     is_one,
     is_open,
     is_repeated,
     is_same,
     is_zero,
-    most_of,
     now,
 )
 from tinytensor.ops.uop import UOp, binary, cast, const, index_const, make_range, where
@@ -49,9 +48,14 @@ def only_ranges(index: Iterable[UOp]) -> Index:
 
 def range_over(extent: int, number: int) -> UOp:
     """Return a RANGE of an extent, or the constant 0 for an extent of 1."""
-    if isinstance(extent, Size):
-        return make_range(number, most_of(extent), extent.expression)
-    return ZERO if extent == 1 else make_range(number, extent)
+    return range_of(expression_of(extent), number)
+
+
+def range_of(count: UOp, number: int) -> UOp:
+    """Return a RANGE of so many values, or the constant 0 for one value."""
+    if count.op is not Op.CONST:
+        return make_range(number, int(bounds_of(count)[1]), count)
+    return ZERO if count.value == 1 else make_range(number, int(count.value))
 
 
 def flatten(index: Index, shape: Sequence[int]) -> UOp:

@@ -1,4 +1,6 @@
-"""Products for matrix instructions are closed over the sizes of the moment, and stay right."""
+"""Products on a GPU serve a class of sizes, and are right at every size."""
+
+import io
 
 import numpy as np
 import pytest
@@ -6,8 +8,9 @@ from fuzz import test_open_sizes as random_programs
 from tensor import test_open_sizes as programs
 from tolerance import assert_close
 
-from tinytensor import Tensor, Variable, mark_dynamic, planning
+from tinytensor import Tensor, Variable, jit, mark_dynamic, planning
 from tinytensor.config import config
+from tinytensor.ops.extents import index_at
 from tinytensor.ops.interpret_indexed import run_kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.size import recorded_claims
@@ -28,27 +31,52 @@ def product_calls(rows, target):
     return calls, claims
 
 
-def test_a_product_of_a_gpu_has_the_sizes_of_the_moment():
+def served(claims):
+    """The sizes for which all claims hold; they are of one variable."""
+    (variable,) = {node for node in walk(claims) if node.op is Op.VARIABLE}
+    sizes = range(1, 513)
+    return [n for n in sizes if all(index_at(claim, {variable: n}) for claim in claims)]
+
+
+def test_a_product_of_a_gpu_serves_a_class_of_sizes():
     (call,), claims = product_calls(24, SM90A)
 
     verify_indexed(call.kernel)
-    assert call.variables == ()
-    assert call.kernel.variables == ()
-    assert call.kernel.contraction.extents == (1, 24, 8, 16)
-    assert [each.elements for each in call.kernel.params] == [24 * 8, 24 * 16, 16 * 8]
+    (variable,) = call.kernel.variables
+    assert (variable.attrs.least, variable.attrs.most) == (2, 128)
+    assert call.kernel.contraction.extents == (1, 128, 8, 16)
+    assert [each.elements for each in call.kernel.params] == [128 * 8, 128 * 16, 16 * 8]
     assert call.kernel.decisions[-1].reason == (
-        "a matrix instruction's tiles fix their extents: one program for each of 24."
+        "tiles are chosen for 2 to 128; one program serves all of them."
     )
-    assert [each.op for each in claims] == [Op.EQ]
+    assert served(claims) == list(range(2, 129))
 
 
-def test_the_closed_product_is_the_product():
-    (call,), _ = product_calls(24, SM90A)
-    arrays = [np.zeros(24 * 8, np.float32), np.ones(24 * 16, np.float32), np.ones(128, np.float32)]
+@pytest.mark.parametrize("rows", [2, 3, 127, 128])
+def test_the_product_of_a_class_is_the_product(rows):
+    (call,), _ = product_calls(rows, SM90A)
+    arrays = [np.zeros(128 * 8, np.float32), np.ones(128 * 16, np.float32)]
 
-    run_kernel(call.kernel, arrays)
+    run_kernel(call.kernel, [*arrays, np.ones(128, np.float32)], (rows,))
 
-    assert arrays[0].tolist() == [17.0] * (24 * 8)
+    assert arrays[0].tolist() == [17.0] * (rows * 8) + [0.0] * ((128 - rows) * 8)
+
+
+def test_one_row_is_no_product():
+    (call,), claims = product_calls(1, SM90A)
+
+    assert call.variables == call.kernel.variables == ()
+    assert call.kernel.contraction is None
+    assert served(claims) == [1]
+
+
+def test_a_sum_of_any_length_has_no_class():
+    x = mark_dynamic(Tensor.ones(16, 24, device="CPU"), 1, N)
+    with recorded_claims() as claims:
+        (call,) = schedule([(x @ x.T).uop], SM90A, Options(3, True, False))
+
+    assert call.kernel.contraction.extents == (1, 16, 16, 512)
+    assert not claims
 
 
 def test_a_product_of_a_cpu_stays_open():
@@ -88,6 +116,34 @@ def test_functions_for_a_gpu_are_close_at_every_size(name, planned_for_a_gpu):
         result = programs.CLOSE[name](mark_dynamic(x, 0, programs.N)).numpy()
 
         assert_close(result, programs.CLOSE[name](x).uop, {x.uop: programs.operand(n)})
+
+
+FACTOR = (np.arange(10 * 6).reshape(10, 6) % 5 - 2).astype(np.float32)
+ADDED = np.arange(10, dtype=np.float32)
+JITTED = {
+    "gram": (lambda x, w, b: (x @ x.T + 1).relu(), lambda x: np.maximum(x @ x.T + 1, 0)),
+    "linear": (lambda x, w, b: x @ w.T + b, lambda x: x @ FACTOR.T + ADDED),
+}
+
+
+@pytest.mark.parametrize("name", JITTED)
+def test_two_hundred_sizes_of_a_gpu_take_two_traces_and_few_kernels(name, planned_for_a_gpu):
+    compute, expected = JITTED[name]
+    traces = io.StringIO()
+
+    def counting(x, w, b):
+        traces.write("x")
+        return compute(x, w, b)
+
+    weights = (Tensor(FACTOR), Tensor(ADDED))
+    jitted, known = jit(counting), set(planning._COMPILED)
+    for n in range(2, 602, 3):
+        values = programs.operand(n)[:, :6]
+        result = jitted(Tensor(values), *weights)
+
+        assert np.array_equal(result.numpy(), expected(values.astype(np.float64))), f"{n} rows"
+    assert len(traces.getvalue()) == 2
+    assert len(set(planning._COMPILED) - known) == 4  # one size, and three classes
 
 
 @pytest.mark.parametrize("seed", range(random_programs.PROGRAMS))
