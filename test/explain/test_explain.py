@@ -94,7 +94,9 @@ def test_the_times_of_one_watched_call_add_up_to_it(found):
 
 
 def test_what_a_share_of_the_roof_is_of_is_told():
-    rates = Rates(read=5e10, write=5e10, cache=8e10, flops=1.05e11, functions=1.0, launch_seconds=1e-6)
+    rates = Rates(
+        read=5e10, write=5e10, cache=8e10, flops=1.05e11, functions=1.0, launch_seconds=1e-6
+    )
     known = "as tinytensor/target.py has it from an idle machine of the kind"
     empty = replace(explain(lambda: None, repeats=1), rates=rates)
 
