@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import DTypeError, ShapeError
 from tinytensor.nn.rounding import widened
+from tinytensor.tensor import windows
+from tinytensor.tensor.correlation import Slide, correlate
 from tinytensor.tensor.tensor import Tensor
-from tinytensor.tensor.windows import slide
 
 Each = int | Sequence[int]  # one number for all axes, or one for each
 
@@ -35,18 +36,18 @@ def slide_all(
     Shapes: x (.., *extents) -> (.., *windows, *kernel).
     Raises: ShapeError when there is no full window.
     """
-    count = len(kernel)
-    before = x.ndim - count
-    uop = x.uop
-    for number, (extent, step, apart) in enumerate(zip(kernel, stride, dilation, strict=True)):
-        axis = before + 2 * number
-        if apart * (extent - 1) + 1 > uop.shape[axis]:
-            sentence = f"{who}: the window is larger than its axis: {extent} on {uop.shape[axis]}"
+    check_windows(who, x.shape[-len(kernel) :], kernel, dilation)
+    return x._wrap(windows.slide_all(x.uop, kernel, stride, dilation))
+
+
+def check_windows(
+    who: str, extents: Sequence[int], kernel: Sequence[int], dilation: Sequence[int]
+) -> None:
+    """Raise ShapeError unless a full window fits into axes."""
+    for extent, apart, n in zip(kernel, dilation, extents, strict=True):
+        if apart * (extent - 1) + 1 > n:
+            sentence = f"{who}: the window is larger than its axis: {extent} on {n}"
             raise ShapeError(f"{sentence}; with dilation {apart} at least one must fit.")
-        uop = slide(uop, axis, extent, step, apart)
-    places = range(before, before + 2 * count, 2)
-    order = (*range(before), *[axis + 1 for axis in places], *places)
-    return x._wrap(uop).permute(order)
 
 
 def convolve(
@@ -70,19 +71,17 @@ def convolve(
     kernel = weight.shape[2:]
     steps = for_axes(who, "stride", stride, count, 1)
     apart = for_axes(who, "dilation", dilation, count, 1)
-    padded = x.pad(border(who, padding, kernel, steps, apart))
-    windows = slide_all(who, padded, kernel, steps, apart)
-    n, channels, *rest = windows.shape
-    ones = (1,) * count
-    # Axes: n, group, output channel of the group, places, input channel of the group, kernel.
-    grouped = windows.reshape(n, groups, 1, channels // groups, *rest)
-    moved = grouped.movedim(3, 3 + count)
-    filters = weight.reshape(1, groups, weight.shape[0] // groups, *ones, *weight.shape[1:])
-    folded = range(-count - 1, 0)
-    sums = (widened(moved) * widened(filters)).sum(tuple(folded))
-    result = sums.reshape(n, weight.shape[0], *rest[:count])
+    n, channels, *extents = x.shape
+    sides = border(who, padding, kernel, steps, apart)[::-1]
+    slides = [Slide(*each) for each in zip(steps, apart, sides[1::2], sides[::2], strict=True)]
+    padded = [n + each.before + each.after for n, each in zip(extents, slides, strict=True)]
+    check_windows(who, padded, kernel, apart)
+    grouped = x.reshape(n, groups, channels // groups, *extents)
+    filters = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
+    sums = x._wrap(correlate(grouped.uop, filters.uop, slides))
+    result = sums.reshape(n, weight.shape[0], *sums.shape[3:])
     if bias is not None:
-        result = result + widened(bias).reshape(-1, *ones)
+        result = result + widened(bias).reshape(-1, *[1] * count)
     return (result if x is input else result.squeeze(0)).to(dtype)
 
 
