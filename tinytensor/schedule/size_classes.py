@@ -53,7 +53,8 @@ def narrow_products(call: KernelCall, target: Target) -> KernelCall:
     decisions.append(_told(narrowed))
     made = make_call(sink, only_ranges(ranges), call.nodes, tuple(decisions))
     own = {narrow: each for each, narrow in narrowed.items()}
-    return replace(made, variables=tuple([own[each] for each in made.variables]))
+    variables = tuple([own[each] for each in made.variables])
+    return replace(made, variables=variables, apart=call.apart)
 
 
 def _narrowed(variable: UOp) -> UOp:
@@ -63,7 +64,7 @@ def _narrowed(variable: UOp) -> UOp:
     above = [each for each in CLASS_ENDS if each >= value]
     attrs = variable.attrs
     least = max(attrs.least, below + 1)
-    most = min(attrs.most, *above)
+    most = min([attrs.most, *above])
     claim_within(variable, least, most)
     if least == most:
         return index_const(value)
