@@ -78,6 +78,7 @@ CUDA_PLANS = (
         cuda_hopper.facts,
         cuda_hopper.lower,
         cuda_hopper.describe,
+        takes_open=True,
         candidates=cuda_hopper.candidates,
     ),
     Plan(

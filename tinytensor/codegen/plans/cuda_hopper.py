@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tinytensor.codegen.builder import Builder
 from tinytensor.codegen.plans import cuda_contraction
+from tinytensor.codegen.plans.amounts import usual_extent
 from tinytensor.codegen.plans.block_operand import Operand
 from tinytensor.codegen.plans.block_product import ProductFacts, read_facts, why_no_product
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes, see_in_boxes
@@ -110,7 +111,8 @@ def need_of(facts: ProductFacts) -> Need:
     flat = facts.flat
     return Need(
         work=facts.work,
-        k=flat.k.extent,
+        k=usual_extent(flat.k),
+        is_fixed=not flat.k.is_open,
         epilogue_ops=_count_ops(flat),
         tray_columns=tray_columns(flat),
         tray_bytes=tray_bytes(flat),

@@ -134,11 +134,13 @@ class Side:
 class Need:
     """What a tiling must fit, and `epilogue_ops`, the ops between a sum and its stores.
 
-    A tray has at most `tray_columns`, and `tray_bytes` for each sum, over all stores.
+    A tray has at most `tray_columns`, and `tray_bytes` for each sum, over all stores. Where k is
+    not `is_fixed`, no part of it is sure to have anything to sum.
     """
 
     work: Work
     k: int
+    is_fixed: bool
     epilogue_ops: int
     tray_columns: int
     tray_bytes: int
@@ -247,7 +249,8 @@ def _fold_clocks(need: Need, parts: int, multiprocessors: int) -> float:
 
 def rank_tilings(need: Need, target: Target) -> list[Candidate]:
     """Return the tilings that fit, cheapest first; equally cheap ones as listed."""
-    parts = [each for each in PARTS if each == 1 or need.steps >= LEAST_STEPS * each]
+    most = need.steps // LEAST_STEPS if need.is_fixed else 1
+    parts = [each for each in PARTS if each <= max(1, most)]
     tilings = [each for each in TILINGS if need.b.is_fast(each.block_n, need.block_k)]
     found = [estimate(tiling, need, target, each) for each in parts for tiling in tilings]
     fitting = [each for each in found if each is not None]
