@@ -9,6 +9,7 @@ from tinytensor.codegen.plans import cuda_contraction
 from tinytensor.codegen.plans.block_operand import Operand
 from tinytensor.codegen.plans.block_product import ProductFacts, read_facts, why_no_product
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes, see_in_boxes
+from tinytensor.codegen.plans.cuda_hopper_cut import cut_product
 from tinytensor.codegen.plans.cuda_hopper_pipeline import Pipeline, run_pipeline
 from tinytensor.codegen.plans.cuda_hopper_split import fold_sums, split_sums
 from tinytensor.codegen.plans.cuda_hopper_store import tray_bytes, tray_columns
@@ -17,6 +18,7 @@ from tinytensor.codegen.plans.cuda_hopper_tiling import (
     Need,
     Side,
     rank_tilings,
+    rank_wholes,
     variants,
 )
 from tinytensor.codegen.plans.flatten import FlatContraction
@@ -55,7 +57,7 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
         boxes = _boxes(product.flat, operand)
         if isinstance(boxes, str) and _rows(product, operand) is None:
             return f"factor {name} {boxes}, and the product is too small to rewrite it in rows."
-    if not rank(product, target):
+    if not rank_wholes(need_of(product), target):
         return "the epilogue is too long to be unrolled over a thread's sums."
     return product
 
@@ -152,13 +154,13 @@ def lower(
         factors.append(operand)
     chosen = candidate or rank(facts, target)[0]
     ready = replace(facts, a=factors[0], b=factors[1])
-    if chosen.parts == 1:
-        launches.append(_multiply(ready, chosen, target))
-    else:
-        split = split_sums(facts.flat, chosen.parts, scratch)
-        ready = replace(ready, flat=split.flat)
-        launches.append(_multiply(ready, chosen, target, split.part))
-        launches.append(fold_sums(split, kernel))
+    for piece, each in cut_product(ready, chosen):
+        if each.parts == 1:
+            launches.append(_multiply(piece, each, target))
+            continue
+        split = split_sums(piece.flat, each.parts, scratch)
+        part = replace(piece, flat=split.flat)
+        launches += [_multiply(part, each, target, split.part), fold_sums(split, kernel)]
     scratch_bytes = scratch.finish().workspace_bytes
     return tuple([replace(each, workspace_bytes=scratch_bytes) for each in launches])
 

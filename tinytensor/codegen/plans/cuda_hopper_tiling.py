@@ -7,6 +7,7 @@ clocks, for the busiest of the multiprocessors, L2 and memory.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tinytensor.codegen.plans.tiling_cuda import Work
@@ -20,7 +21,7 @@ MBARRIER_BYTES = 512
 MOST_TRAY_COLUMNS, LEAST_TRAY_COLUMNS = 64, 32
 PART_BYTES = 4  # of a partial sum, float32
 GROUPS = (4, 8, 16)  # of rows of tiles
-PARTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
+PARTS = (1, 2, 3, 4, 6, 8, 11, 16, 32, 64)
 LEAST_STEPS = 8  # of a part
 # Per multiprocessor and clock, on H200.
 PRODUCT_RATES = {2: 1925, 4: 1024}  # multiply-adds, by itemsize: of halves 2048, but for heat
@@ -36,6 +37,7 @@ MANY_SUMS = 128  # of a thread, beside which 168 registers leave few for an epil
 START_CLOCKS = 3000  # of a block: its first boxes, and the launch around it
 FOLD_RATE = 25  # bytes of partial sums written and read
 CLOCK = 1.7e9  # a second
+CLEARLY = 0.95  # of the clocks of another way
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,8 @@ class Candidate:
     """A tiling with the stages that fit, and what it is estimated to cost. Units: clocks.
 
     With `mirrors` it computes tiles on and below the diagonal, and stores the others from them; in
-    several `parts` of k it computes each tile so often, and sums them up by another launch.
+    several `parts` of k it computes each tile so often, and sums them up by another launch. With a
+    `cut` it computes a product's first rows or columns, and another candidate the others.
     """
 
     tiling: HopperTiling
@@ -176,11 +179,23 @@ class Candidate:
     clocks: float
     mirrors: bool = False
     parts: int = 1
+    cut: Cut | None = None
 
     @property
     def name(self) -> str:
         """What a decision calls it."""
-        return f"{self.tiling.name} in {self.parts} parts" if self.parts > 1 else self.tiling.name
+        parts = f" in {self.parts} parts" if self.parts > 1 else ""
+        cut = f" to {self.cut.axis} {self.cut.at}, then {self.cut.rest.name}" if self.cut else ""
+        return self.tiling.name + parts + cut
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a product is cut in two along its axis `m` or `n`, and what computes the rest."""
+
+    axis: str
+    at: int
+    rest: Candidate
 
 
 def trays_of(tiling: HopperTiling, most: int) -> tuple[int, int]:
@@ -246,7 +261,41 @@ def _fold_clocks(need: Need, parts: int, multiprocessors: int) -> float:
 
 
 def rank_tilings(need: Need, target: Target) -> list[Candidate]:
-    """Return the tilings that fit, cheapest first; equally cheap ones as listed."""
+    """Return the tilings that fit, and cuts that beat them, cheapest first; of equals as listed."""
+    wholes = rank_wholes(need, target)
+    cuts = [cut for each in wholes for cut in _cut(each, need, target, wholes[0].clocks)]
+    return sorted([*cuts, *wholes], key=lambda each: each.clocks)
+
+
+def _cut(whole: Candidate, need: Need, target: Target, fewest: float) -> Iterator[Candidate]:
+    """Cut off the tiles of a last round that would occupy few multiprocessors.
+
+    Only what takes clearly less than the `fewest` clocks of a whole is worth its launches.
+    """
+    work, tiling = need.work, whole.tiling
+    rounds = whole.tiles // target.multiprocessors
+    if whole.parts > 1 or tiling.swaps or work.batch > 1 or work.is_symmetric or not rounds:
+        return
+    for axis, block in (("m", tiling.block_m), ("n", tiling.block_n)):
+        extent = getattr(work, axis)
+        across = whole.tiles // math.ceil(extent / block)
+        at = rounds * target.multiprocessors // across * block
+        if not 0 < at < extent:
+            continue
+        first, last = [
+            replace(need, work=replace(work, **{axis: size})) for size in (at, extent - at)
+        ]
+        head = estimate(tiling, first, target)
+        if head is None or head.clocks * extent / at + START_CLOCKS > CLEARLY * fewest:
+            continue  # even if the rest occupied all multiprocessors
+        rest = rank_wholes(last, target)[0]
+        clocks = head.clocks + rest.clocks
+        if clocks < CLEARLY * fewest:
+            yield replace(head, clocks=clocks, cut=Cut(axis, at, rest))
+
+
+def rank_wholes(need: Need, target: Target) -> list[Candidate]:
+    """Return the tilings that fit a whole product, cheapest first; of equals as listed."""
     parts = [each for each in PARTS if each == 1 or need.steps >= LEAST_STEPS * each]
     tilings = [each for each in TILINGS if need.b.is_fast(each.block_n, need.block_k)]
     found = [estimate(tiling, need, target, each) for each in parts for tiling in tilings]
@@ -256,6 +305,8 @@ def rank_tilings(need: Need, target: Target) -> list[Candidate]:
 
 def variants(candidate: Candidate, need: Need, target: Target) -> list[Candidate]:
     """Return a candidate with other rows of tiles walked together, or with fewer stages."""
+    if candidate.cut is not None:
+        return []
     tiling = candidate.tiling
     groups = [each for each in GROUPS if each != tiling.group]
     others = [replace(tiling, name=f"{tiling.name} by {each}", group=each) for each in groups]
