@@ -15,8 +15,8 @@ from tinytensor.codegen.plans import cuda_contraction, cuda_hopper, cuda_hopper_
 from tinytensor.codegen.plans.cuda_hopper_tiling import (
     TILINGS,
     Candidate,
-    Cut,
     HopperTiling,
+    Rest,
     estimate,
 )
 from tinytensor.dtype import dtypes
@@ -265,8 +265,8 @@ def test_few_tiles_with_a_long_k_are_split(sizes, parts):
     assert cuda_hopper.rank(taken(rounded(*sizes)), SM90A)[0].parts in parts
 
 
-# Products cut in two.
-CUT_KERNELS = {
+# Products in two pieces.
+PIECES = {
     "NN": rounded(136, 200, 136, BF16, 0, 0),
     "TN": rounded(136, 200, 136, BF16, 1, 0),
     "TT": rounded(136, 200, 136, BF16, 1, 1),
@@ -275,15 +275,15 @@ CUT_KERNELS = {
 }
 
 
-@pytest.mark.parametrize(("axis", "at"), [("m", 64), ("n", 128)])
-@pytest.mark.parametrize("kind", CUT_KERNELS)
-def test_the_last_tiles_are_cut_off_and_summed_in_parts(kind, axis, at):
-    kernel = CUT_KERNELS[kind]
+@pytest.mark.parametrize(("axis", "begin"), [("m", 64), ("n", 128)])
+@pytest.mark.parametrize("kind", PIECES)
+def test_the_last_tiles_are_left_to_another_tiling_in_parts(kind, axis, begin):
+    kernel = PIECES[kind]
     rest = Candidate(ONE, ONE.stages, 0, 0.0, parts=2)
-    cut = Candidate(ALTERNATING, ALTERNATING.stages, 0, 0.0, cut=Cut(axis, at, rest))
+    both = Candidate(ALTERNATING, ALTERNATING.stages, 0, 0.0, rest=Rest(axis, begin, rest))
     arrays = arrays_for(kernel)
 
-    linears = cuda_hopper.lower(taken(kernel), SMALL, cut)
+    linears = cuda_hopper.lower(taken(kernel), SMALL, both)
 
     assert len(linears) == 3
     for each in linears:
@@ -292,10 +292,10 @@ def test_the_last_tiles_are_cut_off_and_summed_in_parts(kind, axis, at):
         np.testing.assert_array_equal(result, want, strict=True)
 
 
-def test_a_few_tiles_beyond_a_whole_round_are_cut_off():
+def test_a_few_tiles_beyond_a_whole_round_are_left_to_another_tiling():
     ranked = cuda_hopper.rank(taken(rounded(3072, 768, 8192, BF16, 1, 0)), SM90A)
 
-    best, whole = ranked[0], next(each for each in ranked if each.cut is None)
+    best, whole = ranked[0], next(each for each in ranked if each.rest is None)
     assert (best.name, best.tiles) == ("square to m 2816, then square in 11 parts", 132)
     assert best.clocks < 0.95 * whole.clocks
 
@@ -649,8 +649,8 @@ def test_the_device_mirrors_and_folds_to_the_exact_sums(tiling):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("axis", "at"), [("m", 256), ("n", 128)])
-def test_the_device_cuts_a_product_in_two_of_exact_sums(axis, at):
+@pytest.mark.parametrize(("axis", "begin"), [("m", 256), ("n", 128)])
+def test_the_device_gives_the_exact_sums_in_two_pieces(axis, begin):
     target, kernel = device_target(), biased(328, 264, 1040)
     facts = taken(kernel, target)
     need = cuda_hopper.need_of(facts)
@@ -658,7 +658,7 @@ def test_the_device_cuts_a_product_in_two_of_exact_sums(axis, at):
     whole = estimate(TILINGS[1], need, target)
     arrays = arrays_for(kernel)
 
-    linears = cuda_hopper.lower(facts, target, replace(whole, cut=Cut(axis, at, rest)))
+    linears = cuda_hopper.lower(facts, target, replace(whole, rest=Rest(axis, begin, rest)))
 
     for result, want in zip(run_on_device(linears, arrays), expected(kernel, arrays), strict=True):
         np.testing.assert_array_equal(result, want, strict=True)

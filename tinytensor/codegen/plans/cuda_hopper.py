@@ -9,8 +9,8 @@ from tinytensor.codegen.plans import cuda_contraction
 from tinytensor.codegen.plans.block_operand import Operand
 from tinytensor.codegen.plans.block_product import ProductFacts, read_facts, why_no_product
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes, see_in_boxes
-from tinytensor.codegen.plans.cuda_hopper_cut import cut_product
 from tinytensor.codegen.plans.cuda_hopper_pipeline import Pipeline, run_pipeline
+from tinytensor.codegen.plans.cuda_hopper_rest import in_pieces
 from tinytensor.codegen.plans.cuda_hopper_split import fold_sums, split_sums
 from tinytensor.codegen.plans.cuda_hopper_store import tray_bytes, tray_columns
 from tinytensor.codegen.plans.cuda_hopper_tiling import (
@@ -154,7 +154,7 @@ def lower(
         factors.append(operand)
     chosen = candidate or rank(facts, target)[0]
     ready = replace(facts, a=factors[0], b=factors[1])
-    for piece, each in cut_product(ready, chosen):
+    for piece, each in in_pieces(ready, chosen):
         if each.parts == 1:
             launches.append(_multiply(piece, each, target))
             continue

@@ -170,7 +170,7 @@ class Candidate:
 
     With `mirrors` it computes tiles on and below the diagonal, and stores the others from them; in
     several `parts` of k it computes each tile so often, and sums them up by another launch. With a
-    `cut` it computes a product's first rows or columns, and another candidate the others.
+    `rest` it computes a product's first rows or columns, and another candidate the others.
     """
 
     tiling: HopperTiling
@@ -179,23 +179,24 @@ class Candidate:
     clocks: float
     mirrors: bool = False
     parts: int = 1
-    cut: Cut | None = None
+    rest: Rest | None = None
 
     @property
     def name(self) -> str:
         """What a decision calls it."""
         parts = f" in {self.parts} parts" if self.parts > 1 else ""
-        cut = f" to {self.cut.axis} {self.cut.at}, then {self.cut.rest.name}" if self.cut else ""
-        return self.tiling.name + parts + cut
+        rest = self.rest
+        then = f" to {rest.axis} {rest.begin}, then {rest.candidate.name}" if rest else ""
+        return self.tiling.name + parts + then
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """Where a product is cut in two along its axis `m` or `n`, and what computes the rest."""
+class Rest:
+    """What is left of a product from a place of its axis `m` or `n` on, and what computes it."""
 
     axis: str
-    at: int
-    rest: Candidate
+    begin: int
+    candidate: Candidate
 
 
 def trays_of(tiling: HopperTiling, most: int) -> tuple[int, int]:
@@ -261,14 +262,14 @@ def _fold_clocks(need: Need, parts: int, multiprocessors: int) -> float:
 
 
 def rank_tilings(need: Need, target: Target) -> list[Candidate]:
-    """Return the tilings that fit, and cuts that beat them, cheapest first; of equals as listed."""
+    """Return the tilings that fit, also in two where that is cheaper; the cheapest first."""
     wholes = rank_wholes(need, target)
-    cuts = [cut for each in wholes for cut in _cut(each, need, target, wholes[0].clocks)]
-    return sorted([*cuts, *wholes], key=lambda each: each.clocks)
+    pairs = [two for each in wholes for two in _in_two(each, need, target, wholes[0].clocks)]
+    return sorted([*pairs, *wholes], key=lambda each: each.clocks)
 
 
-def _cut(whole: Candidate, need: Need, target: Target, fewest: float) -> Iterator[Candidate]:
-    """Cut off the tiles of a last round that would occupy few multiprocessors.
+def _in_two(whole: Candidate, need: Need, target: Target, fewest: float) -> Iterator[Candidate]:
+    """Leave the tiles of a last round, which would occupy few multiprocessors, to another tiling.
 
     Only what takes clearly less than the `fewest` clocks of a whole is worth its launches.
     """
@@ -279,19 +280,19 @@ def _cut(whole: Candidate, need: Need, target: Target, fewest: float) -> Iterato
     for axis, block in (("m", tiling.block_m), ("n", tiling.block_n)):
         extent = getattr(work, axis)
         across = whole.tiles // math.ceil(extent / block)
-        at = rounds * target.multiprocessors // across * block
-        if not 0 < at < extent:
+        begin = rounds * target.multiprocessors // across * block
+        if not 0 < begin < extent:
             continue
         first, last = [
-            replace(need, work=replace(work, **{axis: size})) for size in (at, extent - at)
+            replace(need, work=replace(work, **{axis: size})) for size in (begin, extent - begin)
         ]
         head = estimate(tiling, first, target)
-        if head is None or head.clocks * extent / at + START_CLOCKS > CLEARLY * fewest:
+        if head is None or head.clocks * extent / begin + START_CLOCKS > CLEARLY * fewest:
             continue  # even if the rest occupied all multiprocessors
         rest = rank_wholes(last, target)[0]
         clocks = head.clocks + rest.clocks
         if clocks < CLEARLY * fewest:
-            yield replace(head, clocks=clocks, cut=Cut(axis, at, rest))
+            yield replace(head, clocks=clocks, rest=Rest(axis, begin, rest))
 
 
 def rank_wholes(need: Need, target: Target) -> list[Candidate]:
@@ -305,7 +306,7 @@ def rank_wholes(need: Need, target: Target) -> list[Candidate]:
 
 def variants(candidate: Candidate, need: Need, target: Target) -> list[Candidate]:
     """Return a candidate with other rows of tiles walked together, or with fewer stages."""
-    if candidate.cut is not None:
+    if candidate.rest is not None:
         return []
     tiling = candidate.tiling
     groups = [each for each in GROUPS if each != tiling.group]

@@ -1,7 +1,7 @@
-"""Cuts a product in two, where its last tiles would occupy few multiprocessors for a whole round.
+"""Divides a product in two, where its last tiles would occupy few multiprocessors for a round.
 
-The first rows (or columns) fill whole rounds; the others are computed by launches of their own, as
-a rule in parts of k.
+The first rows (or columns) fill whole rounds; the rest is computed by launches of its own, often in
+parts of k.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, make_range, substitute, walk
 
 
-def cut_product(
+def in_pieces(
     facts: ProductFacts, candidate: Candidate
 ) -> Iterator[tuple[ProductFacts, Candidate]]:
-    """Return what a candidate computes, and what the rest of its cut does."""
-    cut = candidate.cut
-    if cut is None:
+    """Return what a candidate computes itself, and what the candidate of its rest does."""
+    rest = candidate.rest
+    if rest is None:
         yield facts, candidate
         return
-    extent = getattr(facts.flat, cut.axis).extent
-    yield _between(facts, cut.axis, 0, cut.at), candidate
-    yield _between(facts, cut.axis, cut.at, extent), cut.rest
+    extent = getattr(facts.flat, rest.axis).extent
+    yield _between(facts, rest.axis, 0, rest.begin), candidate
+    yield _between(facts, rest.axis, rest.begin, extent), rest.candidate
 
 
 def _between(facts: ProductFacts, axis: str, begin: int, end: int) -> ProductFacts:
@@ -42,13 +42,13 @@ def _between(facts: ProductFacts, axis: str, begin: int, end: int) -> ProductFac
     def moved(root: UOp) -> UOp:
         return simplify_index(substitute(root, {whole: place}))
 
-    def cut(operand: Operand) -> Operand:
+    def taken(operand: Operand) -> Operand:
         if operand.free is not whole:
             return operand
         inner = range_ if operand.inner is whole else operand.inner
         return replace(operand, value=moved(operand.value), free=range_, inner=inner)
 
-    a, b = cut(facts.a), cut(facts.b)
+    a, b = taken(facts.a), taken(facts.b)
     stores = tuple([moved(each) for each in flat.stores])
     flat = replace(flat, stores=stores, a=a.value, b=b.value)
     flat = replace(flat, m=range_) if axis == "m" else replace(flat, n=range_)
