@@ -55,4 +55,4 @@ def close_products(call: KernelCall, target: Target) -> KernelCall:
         contraction=facts_of(sink),
         decisions=(*kernel.decisions, told),
     )
-    return KernelCall(closed, call.nodes)
+    return replace(call, kernel=closed, variables=())

@@ -33,13 +33,15 @@ class KernelCall:
     """A kernel and the nodes whose memory its parameters are, in order; outputs come first.
 
     With `extents`, one for each instance, it has the nodes of all instances. `variables` are the
-    graph's, by their number in the kernel.
+    graph's, by their number in the kernel. `apart` says for each node that another kernel stores
+    why that kernel is not one with this.
     """
 
     kernel: Kernel
     nodes: tuple[UOp, ...]
     extents: tuple[int, ...] = ()
     variables: tuple[UOp, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 class Numbering(dict[UOp, UOp]):
