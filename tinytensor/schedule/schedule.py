@@ -12,7 +12,6 @@ from tinytensor.ops.uop import UOp, walk
 from tinytensor.ops.verify import verify_indexed, verify_tensor
 from tinytensor.schedule.apart import tell_apart
 from tinytensor.schedule.check import check_contraction
-from tinytensor.schedule.closing import close_products
 from tinytensor.schedule.contraction import recognize
 from tinytensor.schedule.instances import join_instances
 from tinytensor.schedule.kernels import KernelCall, Numbering, build_kernel
@@ -22,6 +21,7 @@ from tinytensor.schedule.materialize import materialize
 from tinytensor.schedule.order import order_kernels
 from tinytensor.schedule.reasons import add_reasons
 from tinytensor.schedule.rows import SHARED_KERNELS, join_rows
+from tinytensor.schedule.size_classes import narrow_products
 from tinytensor.schedule.sparing import spare_outputs
 from tinytensor.target import Target
 from tinytensor.timing import timed
@@ -63,7 +63,7 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
         for region, outputs in regions.items()
         if any(0 not in node.shape for node in outputs)
     ]
-    calls = [close_products(call, target) for call in calls]
+    calls = [narrow_products(call, target) for call in calls]
     calls = order_kernels(calls, set(roots), random.Random(0) if options.stress else None)
     if options.fuse >= SHARED_KERNELS:
         calls = join_instances(calls, set(roots))
