@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tinytensor.schedule.describe import without_number
+
 if TYPE_CHECKING:
     from tinytensor.explain.record import ExplainedKernel
 
@@ -37,7 +39,7 @@ def reasons_between(maker: ExplainedKernel, reader: ExplainedKernel) -> Iterator
     stored = {
         f"{each.subject} lies between them: {each.reason}"
         for each in maker.kernel.decisions
-        if each.kind == "store" and each.subject in values
+        if each.kind == "store" and without_number(each.subject) in values
     }
     declined = list(dict.fromkeys([*_declined(maker, reader), *_declined(reader, reader)]))
     yield from sorted(stored)
@@ -52,7 +54,7 @@ def reasons_between(maker: ExplainedKernel, reader: ExplainedKernel) -> Iterator
 def _declined(owner: ExplainedKernel, reader: ExplainedKernel) -> Iterator[str]:
     """Give the reasons, noted in one kernel, why what another one computes is not there."""
     for each in owner.kernel.decisions:
-        if each.kind == "decline" and each.subject in reader.computed:
+        if each.kind == "decline" and without_number(each.subject) in reader.computed:
             is_own = owner is reader
             place = "an earlier kernel" if is_own else f"kernel {owner.number}"
             yield f"{each.subject} of kernel {reader.number} is not in {place}: {each.reason}"
