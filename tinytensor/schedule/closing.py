@@ -41,6 +41,7 @@ def close_products(call: KernelCall, target: Target) -> KernelCall:
             places[node] = UOp(Op.PARAM, node.dtype, (), attrs)
     sink, *ranges = substitute_all((kernel.sink, *kernel.ranges), places)
     (sink,) = simplify((sink,))
+    nodes = walk((sink,))
     params = [
         Param(each.dtype, elements_now(node.shape), each.written)
         for each, node in zip(kernel.params, call.nodes, strict=True)
@@ -48,11 +49,11 @@ def close_products(call: KernelCall, target: Target) -> KernelCall:
     told = Decision("decline", "open sizes", REASON.format(", ".join(map(str, values))))
     closed = replace(
         kernel,
-        name=name_of(sink, ranges),
+        name=name_of(nodes, ranges),
         sink=sink,
         ranges=tuple(ranges),
         params=tuple(params),
-        contraction=facts_of(sink),
+        contraction=facts_of(nodes),
         decisions=(*kernel.decisions, told),
     )
     return KernelCall(closed, call.nodes)

@@ -87,21 +87,22 @@ def build_kernel(
         for param, node in zip(out_params, outputs, strict=True)
     ]
     written = simplify((UOp(Op.SINK, dtypes.void, tuple(stores)),))[0]
-    sink, nodes = _number_densely(written, tuple(params))
+    sink, values = _number_densely(written, tuple(params))
     ranges = _ranges_in([region.position[node] for node in (anchor, *outputs)])
     variables = [node for node in walk([sink, *ranges]) if node.op is Op.VARIABLE]
     sink, *closed = substitute_all((sink, *ranges), numbered_variables(variables))
     ranges = tuple(closed)
+    nodes = walk((sink,))
     kernel = Kernel(
-        name=name_of(sink, ranges),
+        name=name_of(nodes, ranges),
         sink=sink,
         ranges=ranges,
-        params=tuple([_param(node, node in outputs) for node in nodes]),
-        contraction=facts_of(sink),
-        index_dtype=_index_dtype(sink),
+        params=tuple([_param(node, node in outputs) for node in values]),
+        contraction=facts_of(nodes),
+        index_dtype=_index_dtype(nodes),
         decisions=(*_told(fact), *dict.fromkeys(region.decisions)),
     )
-    return KernelCall(kernel, nodes, variables=tuple(variables))
+    return KernelCall(kernel, values, variables=tuple(variables))
 
 
 def _ranges_in(places: Iterable[Index]) -> tuple[UOp, ...]:
@@ -165,9 +166,9 @@ def _param(node: UOp, written: bool) -> Param:
     return Param(node.dtype, most_of(math.prod(node.shape)), written)
 
 
-def _index_dtype(sink: UOp) -> DType:
+def _index_dtype(nodes: Sequence[UOp]) -> DType:
     """Return int32 when every index value, intermediate ones too, is proven below 2**31."""
-    for node in walk((sink,)):
+    for node in nodes:
         if node.dtype is dtypes.index:
             least, most = bounds_of(node)
             if least < dtypes.int32.min or most > dtypes.int32.max:
@@ -175,9 +176,11 @@ def _index_dtype(sink: UOp) -> DType:
     return dtypes.int32
 
 
-def name_of(sink: UOp, ranges: Sequence[UOp]) -> str:
-    """Return a C identifier that says what kind of kernel it is, its dtype and its space."""
-    nodes = walk((sink,))
+def name_of(nodes: Sequence[UOp], ranges: Sequence[UOp]) -> str:
+    """Return a C identifier that says what kind of kernel it is, its dtype and its space.
+
+    The nodes are those of its graph, the sink last.
+    """
     kinds = {node.op for node in nodes}
     kind = "pointwise"
     if Op.CONTRACT in kinds:
@@ -185,7 +188,7 @@ def name_of(sink: UOp, ranges: Sequence[UOp]) -> str:
     elif Op.REDUCE in kinds:
         combines = [node.attrs.combine.value for node in nodes if node.op is Op.REDUCE]
         kind = "_".join(dict.fromkeys(combines))
-    dtype = short_dtype(sink.operands[0].operands[2].dtype)
+    dtype = short_dtype(nodes[-1].operands[0].operands[2].dtype)
     folded = [each for node in nodes for each in folded_ranges(node) if each.op is Op.RANGE]
     extents = [f"{'n' * each.is_open}{each.extent}" for each in (*ranges, *folded)]
     space = "x".join(extents) or "1"
