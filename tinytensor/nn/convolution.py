@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import DTypeError, ShapeError
+from tinytensor.grad import with_rules
+from tinytensor.nn.convolution_gradient import (
+    MOST_COMBS,
+    Stepping,
+    bias_gradient,
+    input_gradient,
+    weight_gradient,
+)
 from tinytensor.nn.rounding import widened
-from tinytensor.tensor import windows
-from tinytensor.tensor.correlation import Slide, correlate
+from tinytensor.ops.uop import UOp
 from tinytensor.tensor.tensor import Tensor
+from tinytensor.tensor.windows import slide
 
 Each = int | Sequence[int]  # one number for all axes, or one for each
 
@@ -36,18 +46,18 @@ def slide_all(
     Shapes: x (.., *extents) -> (.., *windows, *kernel).
     Raises: ShapeError when there is no full window.
     """
-    check_windows(who, x.shape[-len(kernel) :], kernel, dilation)
-    return x._wrap(windows.slide_all(x.uop, kernel, stride, dilation))
-
-
-def check_windows(
-    who: str, extents: Sequence[int], kernel: Sequence[int], dilation: Sequence[int]
-) -> None:
-    """Raise ShapeError unless a full window fits into axes."""
-    for extent, apart, n in zip(kernel, dilation, extents, strict=True):
-        if apart * (extent - 1) + 1 > n:
-            sentence = f"{who}: the window is larger than its axis: {extent} on {n}"
+    count = len(kernel)
+    before = x.ndim - count
+    uop = x.uop
+    for number, (extent, step, apart) in enumerate(zip(kernel, stride, dilation, strict=True)):
+        axis = before + 2 * number
+        if apart * (extent - 1) + 1 > uop.shape[axis]:
+            sentence = f"{who}: the window is larger than its axis: {extent} on {uop.shape[axis]}"
             raise ShapeError(f"{sentence}; with dilation {apart} at least one must fit.")
+        uop = slide(uop, axis, extent, step, apart)
+    places = range(before, before + 2 * count, 2)
+    order = (*range(before), *[axis + 1 for axis in places], *places)
+    return x._wrap(uop).permute(order)
 
 
 def convolve(
@@ -65,24 +75,61 @@ def convolve(
 
     Shapes: input ([n,] groups * c, *extents), weight (groups * m, c, *kernel), bias (groups * m,).
     """
-    dtype = check_dtypes(who, input, weight, bias)
+    check_dtypes(who, input, weight, bias)
     check_channels(who, input, weight, count, groups)
     x = input if input.ndim == count + 2 else input.unsqueeze(0)
     kernel = weight.shape[2:]
     steps = for_axes(who, "stride", stride, count, 1)
     apart = for_axes(who, "dilation", dilation, count, 1)
-    n, channels, *extents = x.shape
-    sides = border(who, padding, kernel, steps, apart)[::-1]
-    slides = [Slide(*each) for each in zip(steps, apart, sides[1::2], sides[::2], strict=True)]
-    padded = [n + each.before + each.after for n, each in zip(extents, slides, strict=True)]
-    check_windows(who, padded, kernel, apart)
-    grouped = x.reshape(n, groups, channels // groups, *extents)
-    filters = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
-    sums = x._wrap(correlate(grouped.uop, filters.uop, slides))
-    result = sums.reshape(n, weight.shape[0], *sums.shape[3:])
+    sides = border(who, padding, kernel, steps, apart)
+    windows = _grouped(slide_all(who, x.pad(sides), kernel, steps, apart), count, groups)
+    value = _sum_windows(windows, weight, bias)
+    extents, before = x.shape[2:], sides[-2::-2]
+    axes = [Stepping(*each) for each in zip(extents, kernel, steps, apart, before, strict=True)]
+
+    def of_input(g: UOp, out: UOp, x: UOp, weight: UOp, *_: UOp) -> UOp:
+        wrapped = value._wrap(g), value._wrap(weight)
+        return input_gradient(*wrapped, axes, groups, partial(_convolve_all, count)).uop
+
+    def of_weight(g: UOp, out: UOp, x: UOp, weight: UOp, *_: UOp) -> UOp:
+        padded = value._wrap(x).pad(sides)
+        seen = _grouped(slide_all(who, padded, kernel, steps, apart), count, groups)
+        return weight_gradient(value._wrap(g), seen, value._wrap(weight), groups).uop
+
+    def of_bias(g: UOp, *_: UOp) -> UOp:
+        return bias_gradient(value._wrap(g)).uop
+
+    given = [each.uop for each in (x, weight, bias) if each is not None]
+    rules = (of_input, of_weight, of_bias)[: len(given)]
+    has_rules = 0 not in value.shape and math.prod(steps) <= MOST_COMBS
+    result = value._wrap(with_rules(value.uop, given, *rules)) if has_rules else value
+    return result if x is input else result.squeeze(0)
+
+
+def _convolve_all(
+    count: int, x: Tensor, weight: Tensor, dilation: Sequence[int], groups: int
+) -> Tensor:
+    return convolve("convolve", count, x, weight, None, 1, 0, dilation, groups)
+
+
+def _grouped(windows: Tensor, count: int, groups: int) -> Tensor:
+    """Set the channels of a group apart: n, group, 1, places, input channel of it, kernel."""
+    n, channels, *rest = windows.shape
+    grouped = windows.reshape(n, groups, 1, channels // groups, *rest)
+    return grouped.movedim(3, 3 + len(rest) - count)
+
+
+def _sum_windows(windows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Multiply windows by filters, sum them, add the bias, and round once."""
+    count = weight.ndim - 2
+    n, groups, _, *rest = windows.shape
+    ones = (1,) * count
+    filters = weight.reshape(1, groups, weight.shape[0] // groups, *ones, *weight.shape[1:])
+    sums = (widened(windows) * widened(filters)).sum(tuple(range(-count - 1, 0)))
+    result = sums.reshape(n, weight.shape[0], *rest[:count])
     if bias is not None:
-        result = result + widened(bias).reshape(-1, *[1] * count)
-    return (result if x is input else result.squeeze(0)).to(dtype)
+        result = result + widened(bias).reshape(-1, *ones)
+    return result.to(weight.dtype)
 
 
 def check_dtypes(who: str, *tensors: Tensor | None) -> DType:

@@ -11,6 +11,7 @@ from tinytensor.runtime.buffer import Buffer
 from tinytensor.tensor.companions import take_companions
 from tinytensor.tensor.grad_mode import enable_grad, no_grad
 from tinytensor.tensor.tensor import Tensor
+from tinytensor.timing import timed
 from tinytensor.tracing import ACTIVE, feed
 
 Group = dict[str, Any]  # the options that some parameters share, and these as "params"
@@ -123,7 +124,9 @@ class Optimizer:
         their values cost nothing here. Returns what the closure does.
         """
         if ACTIVE.trace is not None:
-            ACTIVE.trace.watch(self, f"the options and state of {type(self).__name__}", self._facts)
+            ACTIVE.trace.watch(
+                self, f"an option or the state of {type(self).__name__}", self._facts
+            )
         loss = None
         if closure is not None:
             with enable_grad():
@@ -147,6 +150,7 @@ class Optimizer:
                 facts += [(name, _fact_of(options[name])) for name in kept]
         return facts
 
+    @timed("optimizer")
     def _change_all(self) -> list[Tensor]:
         changed = []
         for group in self.param_groups:

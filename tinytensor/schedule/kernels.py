@@ -33,13 +33,15 @@ class KernelCall:
     """A kernel and the nodes whose memory its parameters are, in order; outputs come first.
 
     With `extents`, one for each instance, it has the nodes of all instances. `variables` are the
-    graph's, by their number in the kernel.
+    graph's, by their number in the kernel. `apart` says for each node that another kernel stores
+    why that kernel is not one with this.
     """
 
     kernel: Kernel
     nodes: tuple[UOp, ...]
     extents: tuple[int, ...] = ()
     variables: tuple[UOp, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 class Numbering(dict[UOp, UOp]):
@@ -86,23 +88,31 @@ def build_kernel(
         _store(param, node, region.position[node], lowering)
         for param, node in zip(out_params, outputs, strict=True)
     ]
-    written = simplify((UOp(Op.SINK, dtypes.void, tuple(stores)),))[0]
-    sink, values = _number_densely(written, tuple(params))
+    sink = UOp(Op.SINK, dtypes.void, tuple(stores))
     ranges = _ranges_in([region.position[node] for node in (anchor, *outputs)])
+    decisions = (*told_of(fact), *dict.fromkeys(region.decisions))
+    return make_call(sink, ranges, tuple(params), decisions)
+
+
+def make_call(
+    sink: UOp, ranges: tuple[UOp, ...], nodes: tuple[UOp, ...], decisions: tuple[Decision, ...]
+) -> KernelCall:
+    """Return the call of the kernel of some stores; its PARAMs stand for the nodes."""
+    sink, nodes = _number_densely(simplify((sink,))[0], nodes)
     variables = [node for node in walk([sink, *ranges]) if node.op is Op.VARIABLE]
     sink, *closed = substitute_all((sink, *ranges), numbered_variables(variables))
     ranges = tuple(closed)
-    nodes = walk((sink,))
+    inner = walk((sink,))
     kernel = Kernel(
-        name=name_of(nodes, ranges),
+        name=name_of(inner, ranges),
         sink=sink,
         ranges=ranges,
-        params=tuple([_param(node, node in outputs) for node in values]),
-        contraction=facts_of(nodes),
-        index_dtype=_index_dtype(nodes),
-        decisions=(*_told(fact), *dict.fromkeys(region.decisions)),
+        params=_params_of(inner),
+        contraction=facts_of(inner),
+        index_dtype=_index_dtype(inner),
+        decisions=decisions,
     )
-    return KernelCall(kernel, values, variables=tuple(variables))
+    return KernelCall(kernel, nodes, variables=tuple(variables))
 
 
 def _ranges_in(places: Iterable[Index]) -> tuple[UOp, ...]:
@@ -138,7 +148,8 @@ def lower_members(region: Region, lowering: Lowering, fact: Contraction | Decisi
             lowering.memo[point] = lowering.compute(point)
 
 
-def _told(fact: Contraction | Decision | None) -> tuple[Decision, ...]:
+def told_of(fact: Contraction | Decision | None) -> tuple[Decision, ...]:
+    """Say what a sum of products is, or why it is no contraction."""
     if isinstance(fact, Contraction):
         return (_contract_decision(fact),)
     return () if fact is None else (fact,)
@@ -162,8 +173,12 @@ def _store(param: UOp, node: UOp, index: Index, lowering: Lowering) -> UOp:
     return UOp(Op.STORE, dtypes.void, (param, flatten(index, node.shape), value))
 
 
-def _param(node: UOp, written: bool) -> Param:
-    return Param(node.dtype, most_of(math.prod(node.shape)), written)
+def _params_of(nodes: Sequence[UOp]) -> tuple[Param, ...]:
+    """Return what a kernel's PARAMs are, by number."""
+    params = [node for node in nodes if node.op is Op.PARAM]
+    params.sort(key=lambda each: each.attrs.number)
+    written = {store.operands[0] for store in nodes[-1].operands}
+    return tuple([Param(each.dtype, each.attrs.elements, each in written) for each in params])
 
 
 def _index_dtype(nodes: Sequence[UOp]) -> DType:

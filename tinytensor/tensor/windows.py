@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tinytensor.ops.uop import UOp
 from tinytensor.tensor.nodes import (
     broadcast,
@@ -40,19 +38,6 @@ def slide(
     cut = take_part(flat, axis, range(extent * row))
     rows = reshape(cut, replace_axis(shape, axis, extent, row))
     return take_part(rows, axis + 1, range(0, last + 1, step))
-
-
-def slide_all(x: UOp, kernel: Sequence[int], steps: Sequence[int], dilations: Sequence[int]) -> UOp:
-    """Return the full windows along the last axes.
-
-    Shapes: x (.., *extents) -> (.., *windows, *kernel).
-    """
-    count = len(kernel)
-    before = len(x.shape) - count
-    for number, (extent, step, apart) in enumerate(zip(kernel, steps, dilations, strict=True)):
-        x = slide(x, before + 2 * number, extent, step, apart)
-    places = range(before, before + 2 * count, 2)
-    return permute(x, (*range(before), *[axis + 1 for axis in places], *places))
 
 
 def divide(x: UOp, axis: int, extent: int, step: int) -> UOp:
