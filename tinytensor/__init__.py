@@ -13,7 +13,7 @@ from tinytensor.config import config
 from tinytensor.dtype import dtypes
 from tinytensor.explain import explain
 from tinytensor.functions import tensor
-from tinytensor.jit.function import jit
+from tinytensor.jit import jit
 from tinytensor.profile import profile
 from tinytensor.runtime.device import Device
 from tinytensor.tensor import autograd
