@@ -85,6 +85,7 @@ CUDA_PLANS = (
         cuda_contraction.facts,
         cuda_contraction.lower,
         cuda_contraction.describe,
+        takes_open=True,
         candidates=cuda_contraction.candidates,
     ),
     Plan(
@@ -92,6 +93,7 @@ CUDA_PLANS = (
         cuda_ffma.facts,
         cuda_ffma.lower,
         cuda_ffma.describe,
+        takes_open=True,
         candidates=cuda_ffma.candidates,
     ),
     Plan("reduction", cuda_reduction.facts, cuda_folding.lower, cuda_reduction.describe, True),

@@ -30,6 +30,7 @@ from tinytensor.jit.program import (
     spec_of,
 )
 from tinytensor.jit.structure import Builder, Fact, Flat, Nest, builder_of, tensors_in, with_ints
+from tinytensor.jit.words import watched
 from tinytensor.ops.extents import index_at
 from tinytensor.ops.op import Op
 from tinytensor.ops.size import bind, bind_again, now, recorded_claims, size_of, value_of
@@ -42,6 +43,7 @@ from tinytensor.tracing import Trace, Watch, tracing
 
 Key = tuple[Fact, ...]
 LEAST_MOST = 4096  # of a variable, however small the values seen are
+OTHERS = "more than sizes is other"
 ROOM = 4  # times the greatest value seen
 MOST_BOUND = 1024
 
@@ -151,16 +153,30 @@ class OpenProgram:
 
     def values(self, key: Key) -> tuple[int, ...] | None:
         """Return the values of the variables in a call, if it is one of this program."""
-        found = self.opening.values(key)
-        if found is None or self.opening.closed(key) != self.key:
+        if self.complaint(key):
             return None
-        values = tuple(found)
-        if values not in self.bound:
+        found = self.opening.values(key)
+        return None if found is None else tuple(found)
+
+    def complaint(self, key: Key) -> str:
+        """Say why a call is none of this program; nothing if it is."""
+        if self.opening.closed(key) != self.key:
+            return OTHERS
+        values = self.opening.values(key)
+        if values is None:
+            return "sizes that were equal differ"
+        if tuple(values) not in self.bound:
             known = dict(zip(self.variables, values, strict=True))
-            fits = all(each.attrs.least <= n <= each.attrs.most for each, n in known.items())
-            if not fits or not all(index_at(claim, known) for claim in self.claims):
-                return None
-        return values if all(each.read() == each.known for each in self.watches) else None
+            for each, value in known.items():
+                if not each.attrs.least <= value <= each.attrs.most:
+                    return f"{value} is not from {each.attrs.least} to {each.attrs.most}"
+            if not all(index_at(claim, known) for claim in self.claims):
+                return "the function does something else for these sizes"
+        for watch in self.watches:
+            now = watch.read()
+            if now != watch.known:
+                return watched(watch.name, watch.known, now)
+        return ""
 
     def run(self, values: tuple[int, ...], tensors: Sequence[TensorBase]) -> Nest:
         """Make a call; MISS when a tensor from outside is of another kind than it was."""

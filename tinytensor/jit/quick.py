@@ -90,7 +90,7 @@ class _Writer:
             self._refuse(f"len({{{', '.join(cells)}}}) < {len(cells)}")
         for number, reader in enumerate(self.program.readers):
             tensor = self._tensor(reader.find)
-            if reader.find != self.program.sources[reader.source].find:
+            if tensor != self._tensor(self.program.sources[reader.source].find):
                 self._refuse(f"{tensor}.cell is not c{reader.source}")
             if not reader.is_argument:
                 view = self._name("view", number, reader.view)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import DTypeError, ShapeError
+from tinytensor.grad import with_rules
+from tinytensor.nn.convolution_gradient import (
+    MOST_COMBS,
+    Stepping,
+    bias_gradient,
+    input_gradient,
+    weight_gradient,
+)
 from tinytensor.nn.rounding import widened
+from tinytensor.ops.uop import UOp
 from tinytensor.tensor.tensor import Tensor
 from tinytensor.tensor.windows import slide
 
@@ -64,26 +75,61 @@ def convolve(
 
     Shapes: input ([n,] groups * c, *extents), weight (groups * m, c, *kernel), bias (groups * m,).
     """
-    dtype = check_dtypes(who, input, weight, bias)
+    check_dtypes(who, input, weight, bias)
     check_channels(who, input, weight, count, groups)
     x = input if input.ndim == count + 2 else input.unsqueeze(0)
     kernel = weight.shape[2:]
     steps = for_axes(who, "stride", stride, count, 1)
     apart = for_axes(who, "dilation", dilation, count, 1)
-    padded = x.pad(border(who, padding, kernel, steps, apart))
-    windows = slide_all(who, padded, kernel, steps, apart)
+    sides = border(who, padding, kernel, steps, apart)
+    windows = _grouped(slide_all(who, x.pad(sides), kernel, steps, apart), count, groups)
+    value = _sum_windows(windows, weight, bias)
+    extents, before = x.shape[2:], sides[-2::-2]
+    axes = [Stepping(*each) for each in zip(extents, kernel, steps, apart, before, strict=True)]
+
+    def of_input(g: UOp, out: UOp, x: UOp, weight: UOp, *_: UOp) -> UOp:
+        wrapped = value._wrap(g), value._wrap(weight)
+        return input_gradient(*wrapped, axes, groups, partial(_convolve_all, count)).uop
+
+    def of_weight(g: UOp, out: UOp, x: UOp, weight: UOp, *_: UOp) -> UOp:
+        padded = value._wrap(x).pad(sides)
+        seen = _grouped(slide_all(who, padded, kernel, steps, apart), count, groups)
+        return weight_gradient(value._wrap(g), seen, value._wrap(weight), groups).uop
+
+    def of_bias(g: UOp, *_: UOp) -> UOp:
+        return bias_gradient(value._wrap(g)).uop
+
+    given = [each.uop for each in (x, weight, bias) if each is not None]
+    rules = (of_input, of_weight, of_bias)[: len(given)]
+    has_rules = 0 not in value.shape and math.prod(steps) <= MOST_COMBS
+    result = value._wrap(with_rules(value.uop, given, *rules)) if has_rules else value
+    return result if x is input else result.squeeze(0)
+
+
+def _convolve_all(
+    count: int, x: Tensor, weight: Tensor, dilation: Sequence[int], groups: int
+) -> Tensor:
+    return convolve("convolve", count, x, weight, None, 1, 0, dilation, groups)
+
+
+def _grouped(windows: Tensor, count: int, groups: int) -> Tensor:
+    """Set the channels of a group apart: n, group, 1, places, input channel of it, kernel."""
     n, channels, *rest = windows.shape
-    ones = (1,) * count
-    # Axes: n, group, output channel of the group, places, input channel of the group, kernel.
     grouped = windows.reshape(n, groups, 1, channels // groups, *rest)
-    moved = grouped.movedim(3, 3 + count)
+    return grouped.movedim(3, 3 + len(rest) - count)
+
+
+def _sum_windows(windows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Multiply windows by filters, sum them, add the bias, and round once."""
+    count = weight.ndim - 2
+    n, groups, _, *rest = windows.shape
+    ones = (1,) * count
     filters = weight.reshape(1, groups, weight.shape[0] // groups, *ones, *weight.shape[1:])
-    folded = range(-count - 1, 0)
-    sums = (widened(moved) * widened(filters)).sum(tuple(folded))
+    sums = (widened(windows) * widened(filters)).sum(tuple(range(-count - 1, 0)))
     result = sums.reshape(n, weight.shape[0], *rest[:count])
     if bias is not None:
         result = result + widened(bias).reshape(-1, *ones)
-    return (result if x is input else result.squeeze(0)).to(dtype)
+    return result.to(weight.dtype)
 
 
 def check_dtypes(who: str, *tensors: Tensor | None) -> DType:

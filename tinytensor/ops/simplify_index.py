@@ -15,11 +15,11 @@ from tinytensor.ops.sums import (
     build,
     collect,
     join_remainders,
-    one_quotient,
     positive_divisor,
     rank,
     split_factor,
     split_multiples,
+    split_wraps,
 )
 from tinytensor.ops.uop import UOp, const, walk
 
@@ -126,10 +126,11 @@ def collect_terms(node: UOp) -> UOp:
 def pull_multiples(node: UOp, x: UOp, c: UOp) -> UOp:
     """(x*c + y) // c  ->  x + y // c
 
-    Legal when c > 0 and x is every term with a multiple of c, a constant of at least c included.
+    Legal when c > 0 and x is every term with a multiple of c, a constant of at least c included;
+    multiples of c within the terms of y are x's too, where what they leave has one quotient.
     Gain: a shorter dividend; y // c is 0 where bounds say so.
     """
-    split = split_multiples(collect(x), int(c.value))
+    split = split_wraps(collect(x), int(c.value)) or split_multiples(collect(x), int(c.value))
     if not split.multiples.coefficients and not split.multiples.constant:
         return node
     return build(split.multiples) + build(split.rest) // c
@@ -189,26 +190,24 @@ def drop_multiples(node: UOp, x: UOp, c: UOp) -> UOp:
     return build(split.rest) % c
 
 
-@INDEX_RULES.rule(x % c, legal=lambda c: c.value > 0, before=("factor_remainder",))
-def drop_modulo(node: UOp, x: UOp, c: UOp) -> UOp:
-    """x % c  ->  x - q*c
-
-    Legal when c > 0 and the bounds of x have one quotient q by c.
-    Gain: one MOD fewer.
-    """
-    quotient = one_quotient(x, int(c.value))
-    if quotient is None:
-        return node
-    total = collect(x)
-    total.constant -= quotient * int(c.value)
-    return build(total)
-
-
 @INDEX_RULES.rule(
-    x % c,
-    legal=lambda x, c: c.value > 0 and one_quotient(x, int(c.value)) is None,
-    before=("factor_remainder",),
+    x % c, legal=lambda c: c.value > 0, before=("unwrap_remainders", "factor_remainder")
 )
+def drop_modulo(node: UOp, x: UOp, c: UOp) -> UOp:
+    """(x*k + y) % c  ->  x*(k % c) + y - q*c
+
+    Legal when c > 0 and the bounds of x*(k % c) + y have one quotient q by c: it differs from the
+    dividend by multiples of c.
+    Gain: one MOD fewer. The windows of a convolution end as sums.
+    """
+    split = split_wraps(collect(x), int(c.value))
+    if split is None:
+        return node
+    split.rest.constant -= split.quotient * split.factor
+    return build(split.rest)
+
+
+@INDEX_RULES.rule(x % c, legal=lambda c: c.value > 0, before=("factor_remainder",))
 def unwrap_remainders(node: UOp, x: UOp, c: UOp) -> UOp:
     """((x % a)*k + y) % c  ->  (x*k + y) % c
 

@@ -240,6 +240,23 @@ def split_multiples(total: Sum, factor: int) -> Split:
     return split
 
 
+def split_wraps(total: Sum, divisor: int) -> Split | None:
+    """Split off all multiples of a divisor, those within a term too, whose rest has one quotient.
+
+    59*x + y is 58*x + (x + y), and x + y may lie below 58.
+    """
+    split = split_multiples(total, divisor)
+    for node, coefficient in list(split.rest.coefficients.items()):
+        if coefficient > divisor:
+            split.multiples.add(node, coefficient // divisor)
+            split.rest.add(node, coefficient % divisor - coefficient)
+    quotient = one_quotient(build(split.rest), divisor)
+    if quotient is None:
+        return None
+    split.quotient = quotient
+    return split
+
+
 def split_factor(total: Sum, divisor: int) -> Split | None:
     """Split by the greatest factor of the divisor above 1 whose rest has one quotient."""
     factors = {math.gcd(coefficient, divisor) for coefficient in total.coefficients.values()}

@@ -33,13 +33,15 @@ class KernelCall:
     """A kernel and the nodes whose memory its parameters are, in order; outputs come first.
 
     With `extents`, one for each instance, it has the nodes of all instances. `variables` are the
-    graph's, by their number in the kernel.
+    graph's, by their number in the kernel. `apart` says for each node that another kernel stores
+    why that kernel is not one with this.
     """
 
     kernel: Kernel
     nodes: tuple[UOp, ...]
     extents: tuple[int, ...] = ()
     variables: tuple[UOp, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 class Numbering(dict[UOp, UOp]):
@@ -86,9 +88,17 @@ def build_kernel(
         _store(param, node, region.position[node], lowering)
         for param, node in zip(out_params, outputs, strict=True)
     ]
-    written = simplify((UOp(Op.SINK, dtypes.void, tuple(stores)),))[0]
-    sink, nodes = _number_densely(written, tuple(params))
+    sink = UOp(Op.SINK, dtypes.void, tuple(stores))
     ranges = _ranges_in([region.position[node] for node in (anchor, *outputs)])
+    decisions = (*told_of(fact), *dict.fromkeys(region.decisions))
+    return make_call(sink, ranges, tuple(params), decisions)
+
+
+def make_call(
+    sink: UOp, ranges: tuple[UOp, ...], nodes: tuple[UOp, ...], decisions: tuple[Decision, ...]
+) -> KernelCall:
+    """Return the call of the kernel of some stores; its PARAMs stand for the nodes."""
+    sink, nodes = _number_densely(simplify((sink,))[0], nodes)
     variables = [node for node in walk([sink, *ranges]) if node.op is Op.VARIABLE]
     sink, *closed = substitute_all((sink, *ranges), numbered_variables(variables))
     ranges = tuple(closed)
@@ -96,10 +106,10 @@ def build_kernel(
         name=name_of(sink, ranges),
         sink=sink,
         ranges=ranges,
-        params=tuple([_param(node, node in outputs) for node in nodes]),
+        params=_params_of(sink),
         contraction=facts_of(sink),
         index_dtype=_index_dtype(sink),
-        decisions=(*_told(fact), *dict.fromkeys(region.decisions)),
+        decisions=decisions,
     )
     return KernelCall(kernel, nodes, variables=tuple(variables))
 
@@ -137,7 +147,8 @@ def lower_members(region: Region, lowering: Lowering, fact: Contraction | Decisi
             lowering.memo[point] = lowering.compute(point)
 
 
-def _told(fact: Contraction | Decision | None) -> tuple[Decision, ...]:
+def told_of(fact: Contraction | Decision | None) -> tuple[Decision, ...]:
+    """Say what a sum of products is, or why it is no contraction."""
     if isinstance(fact, Contraction):
         return (_contract_decision(fact),)
     return () if fact is None else (fact,)
@@ -161,8 +172,12 @@ def _store(param: UOp, node: UOp, index: Index, lowering: Lowering) -> UOp:
     return UOp(Op.STORE, dtypes.void, (param, flatten(index, node.shape), value))
 
 
-def _param(node: UOp, written: bool) -> Param:
-    return Param(node.dtype, most_of(math.prod(node.shape)), written)
+def _params_of(sink: UOp) -> tuple[Param, ...]:
+    """Return what a sink's PARAMs are, by number."""
+    params = [node for node in walk((sink,)) if node.op is Op.PARAM]
+    params.sort(key=lambda each: each.attrs.number)
+    written = {store.operands[0] for store in sink.operands}
+    return tuple([Param(each.dtype, each.attrs.elements, each in written) for each in params])
 
 
 def _index_dtype(sink: UOp) -> DType:

@@ -18,11 +18,11 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from tinytensor.ops.kernel import Contraction, Decision
+from tinytensor.ops.kernel import Contraction
 from tinytensor.ops.op import Op
 from tinytensor.ops.size import are_same, elements_now, is_one, is_same, most_of
 from tinytensor.ops.uop import UOp, walk
-from tinytensor.schedule.describe import describe, short_size
+from tinytensor.schedule.describe import Draft, describe, short_size
 from tinytensor.schedule.kernels import Numbering, computed_within, lower_members
 from tinytensor.schedule.lower_views import (
     Index,
@@ -166,9 +166,12 @@ def _region_of(group: Group, dropped: Sequence[UOp], at: Mapping[UOp, int]) -> R
     needed = {*read} - group.written.keys()
     spared = sum(map(_bytes, [*read, *dropped])) - sum(map(_bytes, needed))
     shared = "over the same rows" if folds else "that read the same elements"
-    reason = f"{len(regions)} kernels {shared} are one; {short_size(spared)} less to move."
-    region.decisions.append(Decision("fuse", describe(anchor), reason))
-    region.decisions.extend(decision for each in regions for decision in each.decisions)
+    joined = f"{len(regions)} kernels {shared} are one"
+    reason = f"{joined}, and counted apart below; {short_size(spared)} less to move."
+    region.drafts.append(Draft("fuse", anchor, (reason,)))
+    region.drafts.extend(draft for each in regions for draft in each.drafts)
+    for each in reversed(regions):  # of several reasons the first one counts
+        region.apart.update(each.apart)
     return region
 
 
@@ -272,7 +275,10 @@ class _Joiner:
         obstacle = self._obstacle(group)
         if obstacle:
             latest = second.parts[-1].region
-            latest.decisions.append(Decision("decline", describe(latest.anchor), obstacle))
+            read = [node for node in second.parts[-1].reads if node in first.written]
+            latest.apart.update(dict.fromkeys(read, obstacle))
+            if not read:
+                latest.drafts.append(Draft("decline", latest.anchor, (obstacle,)))
             return
         group.before &= ~group.bits
         for part, region in found.items():

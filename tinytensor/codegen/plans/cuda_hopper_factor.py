@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes
-from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, ROW_BYTES, columns_of
+from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, ROW_BYTES
 from tinytensor.dtype import dtypes
 from tinytensor.ops.tile import stage_bytes
 from tinytensor.ops.uop import UOp
@@ -16,7 +17,7 @@ class Factor:
     """A factor's tiles: `extent` of m or n and a block of k in each stage of the ring.
 
     Along k, a stage is one tile whose rows are m or n. Else its rows are k, and as many tiles lie
-    one after another as it takes to hold the extent.
+    one after another as it takes to hold the extent; of the last one a part may go unused.
     """
 
     def __init__(self, b: BlockBuilder, boxes: Boxes, k: UOp, extent: int, stages: int) -> None:
@@ -25,10 +26,9 @@ class Factor:
         self.is_k_major = boxes.axes[0] is k
         dtype = boxes.buffer.dtype
         self.block_k = ROW_BYTES // dtype.itemsize
-        self._width = self.block_k if self.is_k_major else columns_of(extent, self.block_k)
-        self._pieces = 1 if self.is_k_major else -(-extent // self._width)
+        self._pieces = 1 if self.is_k_major else math.ceil(extent / self.block_k)
         rows = extent if self.is_k_major else self.block_k
-        self.tile = b.tile(dtype, rows, self._width, stages * self._pieces)
+        self.tile = b.tile(dtype, rows, self.block_k, stages * self._pieces)
         self._map = boxes.tensor_map(b, self.tile, rounds=dtype is dtypes.float32)
 
     @property
@@ -48,7 +48,7 @@ class Factor:
         b = self._b
         around = [places[each] for each in self._boxes.axes[2:]]
         for piece in range(self._pieces):
-            along = first + piece * self._width if piece else first
+            along = first + piece * self.block_k if piece else first
             inner, outer = (first_k, along) if self.is_k_major else (along, first_k)
             number = stage * self._pieces + piece
             b.bulk_load(self.tile, number, self._map, (inner, outer, *around), full, stage)
@@ -57,10 +57,10 @@ class Factor:
         """Return where the GROUP_ROWS rows number `group` of a stage begin."""
         attrs = self.tile.attrs
         start = stage * (self._pieces * attrs.rows * attrs.columns)
-        index: UOp = start + group * (GROUP_ROWS * self._width)
+        index: UOp = start + group * (GROUP_ROWS * self.block_k)
         return index
 
     def ahead(self, groups: int, k: int) -> int:
         """Return how far ahead of such a place the block of a later group and k begins."""
-        within = k if self.is_k_major else k * self._width
-        return groups * GROUP_ROWS * self._width + within
+        within = k if self.is_k_major else k * self.block_k
+        return groups * GROUP_ROWS * self.block_k + within

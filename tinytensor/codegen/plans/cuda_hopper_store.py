@@ -41,12 +41,12 @@ def boxes_of_store(flat: FlatContraction, store: UOp) -> Boxes | None:
 
 
 def tray_bytes(flat: FlatContraction) -> int:
-    """Return the bytes of one tray of every store that goes in bulk."""
-    return GROUP_ROWS * tray_columns(flat) * sum(_item_bytes(flat))
+    """Return the bytes that a sum takes in the trays of all stores that go in bulk."""
+    return sum(_item_bytes(flat))
 
 
 def tray_columns(flat: FlatContraction) -> int:
-    """Return the columns of a tray: the widest elements fill swizzled rows."""
+    """Return the most columns of a tray: the widest elements fill swizzled rows."""
     widest = max(_item_bytes(flat), default=WIDEST_ITEM)
     return min(MOST_TRAY_COLUMNS, ROW_BYTES // widest)
 
@@ -80,8 +80,7 @@ class Trays:
     """The shared memory through which a tile's results go; made once, before any role."""
 
     def __init__(self, b: BlockBuilder, flat: FlatContraction, tiling: HopperTiling) -> None:
-        self.columns = tray_columns(flat)
-        self.depth = trays_of(tiling, self.columns)
+        self.depth, self.columns = trays_of(tiling, tray_columns(flat))
         self.by_store: dict[int, Tray] = {}
         if self.depth == 0:
             return
