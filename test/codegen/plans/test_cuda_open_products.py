@@ -13,12 +13,15 @@ from tinytensor import Tensor, Variable, dtypes, mark_dynamic
 from tinytensor.codegen.legalize_tiles import legalize_tiles
 from tinytensor.codegen.lower import lower
 from tinytensor.codegen.plans import cuda_contraction, cuda_ffma, cuda_hopper
+from tinytensor.codegen.plans.amounts import pitch_of
 from tinytensor.codegen.plans.cuda_hopper_tiling import Candidate
 from tinytensor.codegen.plans.tiling_cuda import MmaTiling
 from tinytensor.ops.interpret import from_storage, to_storage
 from tinytensor.ops.interpret_blocks import run_launches
 from tinytensor.ops.op import Op
+from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.size import recorded_claims, value_of
+from tinytensor.ops.uop import index_const, make_range, make_variable
 from tinytensor.ops.verify import verify_indexed, verify_linear
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import SM80, SM90A
@@ -242,6 +245,36 @@ def test_half_of_an_open_symmetric_product_is_computed():
     blocks = [linear.grid.blocks_at((32 * each,))[0] for each in tiles]
     assert blocks == [each * (each + 1) // 2 for each in tiles]
     assert linear.grid.blocks == (10, 1, 1)
+
+
+def test_rows_of_an_open_length_are_copied_as_they_lie():
+    kernel, _, _, _ = planned(square, 40, dtypes.float32)
+    facts = cuda_ffma.facts(kernel, SM80)
+
+    (linear,) = cuda_ffma.lower(facts, SM80, FMA_SQUARE)
+
+    assert not facts.through_registers
+    assert any(node.op is Op.COPY_ASYNC for node in linear.statements)
+
+
+ROW, COLUMN, LENGTH = make_range(0, 64), make_range(1, 64), make_variable(1, 1, 64)
+
+
+@pytest.mark.parametrize(
+    ("index", "pitch"),
+    [
+        (ROW * 48 + COLUMN + 5, index_const(48)),
+        (ROW * LENGTH + COLUMN, LENGTH),
+        (ROW * LENGTH + ROW * 3 + COLUMN, LENGTH + 3),
+        (COLUMN, index_const(0)),
+        (ROW * COLUMN, None),
+        (ROW // 2 + COLUMN, None),
+    ],
+)
+def test_a_pitch_is_what_a_row_adds_to_an_index(index, pitch):
+    found = pitch_of(index, ROW)
+
+    assert found is (None if pitch is None else simplify_index(pitch))
 
 
 @needs_nvrtc
