@@ -16,6 +16,7 @@ from tinytensor.codegen.plans import cuda_contraction, cuda_ffma, cuda_hopper
 from tinytensor.codegen.plans.amounts import pitch_of
 from tinytensor.codegen.plans.cuda_hopper_tiling import Candidate
 from tinytensor.codegen.plans.tiling_cuda import MmaTiling
+from tinytensor.config import config
 from tinytensor.ops.interpret import from_storage, to_storage
 from tinytensor.ops.interpret_blocks import run_launches
 from tinytensor.ops.op import Op
@@ -39,14 +40,14 @@ def operand(*shape):
 
 
 def opened(values, dtype, *axes):
-    x = Tensor(values, device="CPU").cast(dtype).realize()
+    x = Tensor(values, device=config.device or "CPU").cast(dtype).realize()
     for axis, variable in axes:
         x = mark_dynamic(x, axis, variable)
     return x
 
 
 def constant(values, dtype):
-    return Tensor(values, device="CPU").cast(dtype).realize()
+    return Tensor(values, device=config.device or "CPU").cast(dtype).realize()
 
 
 def swapped(x):
@@ -287,3 +288,15 @@ def test_open_products_compile(make, dtype, target):
 
     assert lowered.plan in ("hopper", "contraction", "multiply-add")
     assert cubin_of(lowered.program.source, target.name)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=lambda each: each.name)
+@pytest.mark.parametrize("make", PROGRAMS, **NAMED)
+def test_the_device_gives_the_exact_products_of_every_size(make, dtype):
+    for n in (2, 33, 128, 200, 511, 600, 1):
+        with config(device="CUDA"):
+            tensor, wanted = make(n, dtype)
+            found = tensor.numpy()
+
+        np.testing.assert_array_equal(found, wanted.astype(found.dtype), f"{n} rows")
