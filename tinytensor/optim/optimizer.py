@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from tinytensor.nn.parameter import clear_gradients
-from tinytensor.realize import from_host, storage_of, to_host
+from tinytensor.realize import allocate_zeros, from_host, storage_of, to_host
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.tensor.companions import take_companions
 from tinytensor.tensor.grad_mode import enable_grad, no_grad
@@ -30,8 +28,8 @@ def wide(x: Tensor) -> Tensor:
 
 def zeros_in_memory(like: Tensor) -> Tensor:
     """Return zeros with memory of their own, so that the first step is one like all others."""
-    array = np.zeros(like.shape, like.dtype.storage_numpy)
-    return Tensor._made(from_host(array, like.dtype, like.device), like.device)
+    leaf = allocate_zeros(like.dtype, like.shape, like.device)
+    return Tensor._made(leaf, like.device)
 
 
 def separate(tensors: Iterable[Tensor]) -> None:

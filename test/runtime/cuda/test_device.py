@@ -239,6 +239,19 @@ def test_bytes_come_back_as_they_went_in(device, nbytes):
     assert (result == sent).all()
 
 
+@pytest.mark.parametrize("byte", [0, 171])
+@pytest.mark.parametrize("nbytes", [0, 1, 64, BIG])
+def test_all_bytes_are_filled(device, nbytes, byte):
+    buffer = device.allocate(nbytes)
+    device.copy_in(buffer, np.arange(nbytes, dtype=np.uint8))
+    result = np.ones(nbytes, np.uint8)
+
+    device.fill(buffer, byte)
+    device.copy_out(buffer, result)
+
+    assert (result == byte).all()
+
+
 def test_small_blocks_are_carved_on_the_drivers_boundaries(device, fake):
     buffers = [device.allocate(nbytes) for nbytes in (1, 700, 64)]
 
