@@ -1,11 +1,13 @@
 """Claims about many kernels that run in one call of the host."""
 
+import gc
 import threading
 
 import numpy as np
 import pytest
 from codegen.machine import device
 from codegen.test_scalars import BEGIN, ELEMENTS, EXPECTED, SCALE, arrays, scaled_kernel
+from runtime.c_programs import add_program
 
 from tinytensor import Tensor, jit
 from tinytensor.codegen.lower import lower
@@ -142,3 +144,33 @@ def test_a_jitted_call_inside_a_trace_of_another_thread_stays_right():
 
     assert [each.tolist() for each in during] == [[0.0, 2.0, 4.0, 6.0]] * 3
     assert found[0].tolist() == [1.0, 3.0, 5.0, 7.0]
+
+
+def is_mapped(path):
+    with open("/proc/self/maps") as file:
+        return path in file.read()
+
+
+def test_code_that_nobody_holds_leaves_memory():
+    (work,) = device().compile([add_program(7001)])
+    path = work.library._name
+    assert is_mapped(path)
+
+    del work
+    gc.collect()
+
+    assert not is_mapped(path)
+
+
+def test_what_runs_code_holds_it():
+    (work,) = device().compile([add_program(7002)])
+    path = work.library._name
+    (start,) = device().starts([Step(work, ((0, 0), (1, 0)), (), (), ())])
+    del work
+    gc.collect()
+    x, out = np.ones((2, 64), np.float32)
+
+    start.launcher.start(out.ctypes.data, x.ctypes.data)
+
+    assert out.tolist() == [7003.0] * 64
+    assert is_mapped(path)

@@ -6,6 +6,8 @@ import ctypes
 import functools
 import hashlib
 import threading
+import weakref
+from _ctypes import dlclose
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tinytensor.errors import CompileError
@@ -31,7 +33,7 @@ class Executable:
     """A compiled program: the address of its step, which takes all that it needs as words.
 
     Units: `workspace_bytes`; above 0, the scratch memory's address comes after the buffers'.
-    Scalars, of the kinds `takes`, come last.
+    Scalars, of the kinds `takes`, come last. Its code leaves memory when nobody holds it.
     """
 
     def __init__(self, program: Program, path: str, was_cached: bool) -> None:
@@ -43,6 +45,7 @@ class Executable:
         found = [ctypes.c_int.in_dll(self.library, f"{self.name}_{each}") for each in EXPORTS]
         self.step = ctypes.addressof(found[0])
         self.is_long = bool(found[1].value)
+        weakref.finalize(self, dlclose, self.library._handle).atexit = False
 
     def __repr__(self) -> str:
         return f"Executable({self.name})"
@@ -60,7 +63,7 @@ class CpuDevice(HostDevice[Executable]):
     def __init__(self, compiler: CCompiler) -> None:
         super().__init__("CPU", probe_target())
         self.compiler = compiler
-        self._executables: dict[str, Executable] = {}
+        self._executables = weakref.WeakValueDictionary[str, Executable]()
         self._workspace = Workspace()
         self._lock = ForkSafeLock()
 
@@ -75,8 +78,7 @@ class CpuDevice(HostDevice[Executable]):
         Raises: CompileError for the first program that does not compile; the others are cached.
         """
         with self._lock:
-            cache = open_cache()
-            return [self._executables[key] for key in self._build(cache, programs)]
+            return self._build(open_cache(), programs)
 
     def run(
         self,
@@ -116,6 +118,7 @@ class CpuDevice(HostDevice[Executable]):
         words = [each for step in steps for each in _words_in(step, numbers)]
         count = 1 + len(bases) + (workspace_bytes > 0)
         table = write_table(words, count, any(step.work.is_long for step in steps))
+        table.works = [step.work for step in steps]
         workspace = self._workspace_taker(workspace_bytes) if workspace_bytes else None
         places = tuple([(base, 0) for base in bases])
         return [Start(Launcher(make_builtin(self._runner.step, table, None), workspace), places)]
@@ -156,25 +159,32 @@ class CpuDevice(HostDevice[Executable]):
         )
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def _load_cached(self, cache: DiskCache, key: str, program: Program) -> bool:
+    def _find(self, cache: DiskCache, key: str, program: Program) -> Executable | None:
+        """Return what was loaded or compiled before, in this process or in another."""
+        work = self._executables.get(key)
+        if work is not None:
+            return work
         path = cache.find(f"{key}.so")
-        if path is None:
-            return False
-        self._executables[key] = _load(program, path, was_cached=True)
-        return True
+        return None if path is None else _load(program, path, was_cached=True)
 
-    def _build(self, cache: DiskCache, programs: Iterable[Program]) -> list[str]:
-        """Load or compile programs; return the keys of all."""
+    def _build(self, cache: DiskCache, programs: Iterable[Program]) -> list[Executable]:
+        """Load or compile programs."""
         keys: list[str] = []
+        made: dict[str, Executable] = {}
         missing: dict[str, Program] = {}
 
         def choose_missing() -> Iterator[Program]:
             for program in programs:
-                keys.append(self._make_key(program))
-                is_known = keys[-1] in missing or keys[-1] in self._executables
-                if not is_known and not self._load_cached(cache, keys[-1], program):
-                    missing[keys[-1]] = program
-                    yield program
+                key = self._make_key(program)
+                keys.append(key)
+                if key in missing or key in made:
+                    continue
+                work = self._find(cache, key, program)
+                if work is not None:
+                    made[key] = work
+                    continue
+                missing[key] = program
+                yield program
 
         errors: list[CompileError] = []
         binaries = self.compiler.build_all(choose_missing())
@@ -189,10 +199,11 @@ class CpuDevice(HostDevice[Executable]):
                 required = "TT_CACHE_DIR must name a place with room"
                 errors.append(CompileError(f"{sentence}; {required}."))
                 continue
-            self._executables[key] = _load(program, path, was_cached=False)
+            made[key] = _load(program, path, was_cached=False)
+        self._executables.update(made)
         if errors:
             raise errors[0]
-        return keys
+        return [made[key] for key in keys]
 
 
 def open_device() -> CpuDevice:

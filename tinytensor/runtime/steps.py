@@ -31,14 +31,20 @@ class Words:
     given: tuple[tuple[int, int], ...]
 
 
-def write_table(steps: Sequence[Words], bases: int, is_long: bool) -> bytes:
+class Table(bytes):
+    """What the runner reads; it holds the `works` whose code it runs."""
+
+    works: Sequence[object] = ()
+
+
+def write_table(steps: Sequence[Words], bases: int, is_long: bool) -> Table:
     """Write what the runner reads: how many bases there are, and the steps in order."""
     most = max(len(each.given) for each in steps)
     table = array("Q", [bases, is_long, most, len(steps)])
     for each in steps:
         table.extend([each.function, len(each.given)])
         table.extend([word for pair in each.given for word in pair])
-    return table.tobytes()
+    return Table(table.tobytes())
 
 
 def words_of(scalars: Iterable[float], kinds: str) -> list[tuple[int, int]]:
