@@ -62,7 +62,7 @@ def told(found: Explanation, what: str) -> str:
     kind, *modules = what.split() or ["table"]
     kernels = [kernel_from(found, each) for each in modules]
     if kind == "apart":
-        return "\n".join(found.why_apart(*[each.number for each in kernels]))
+        return found.why_apart(*[each.number for each in kernels])
     return str(kernels[0] if kind == "kernel" else found)
 
 

@@ -19,6 +19,7 @@ from tinytensor.report import (
     print_launch,
     reads_of,
     schedule_lines,
+    spent_by,
     work_of,
     writes_of,
 )
@@ -213,6 +214,16 @@ def test_a_kernel_says_who_made_what_it_reads():
     texts = reads_of(calls_of((x @ x.T + 1.0) @ x))
 
     assert texts == ["f32[4,3]", "f32[4,3]; f32[4,4] of kernel 1"]
+
+
+@pytest.mark.parametrize(("columns", "times"), [(100, 1), (1_000_000, 2)])
+def test_functions_of_a_row_are_computed_once_where_it_stays_on_chip(columns, times):
+    wave = tensor(2, columns).exp()
+    (kernel,) = kernels_of(wave + wave.sum(1, keepdim=True), target=NEVER_STORED)
+
+    spent = spent_by(kernel, CPU_AVX512)["exp"]
+
+    assert spent.count == times * 2 * columns
 
 
 def test_a_kernel_says_for_whom_it_writes():

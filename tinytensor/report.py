@@ -21,7 +21,7 @@ from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import ELEMENTWISE, Mark, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.text import show
-from tinytensor.ops.uop import UOp, walk
+from tinytensor.ops.uop import UOp, substitute_all, walk
 from tinytensor.schedule.cost import (
     MOVED_PER_HELD,
     Load,
@@ -342,8 +342,11 @@ def spent_by(kernel: Kernel, target: Target) -> dict[str, Spent]:
     for top in [node for node in nodes if node.op in NESTS]:
         for node, count in _counts_below(top, kernel, varies, target):
             counts[node] = max(counts[node], count)
+    twins = _twins(kernel, nodes, varies, target)
+    for node, twin in twins.items():
+        counts[twin] = max(counts[node], counts.get(twin, 0))
     spent: dict[str, Spent] = {}
-    for node in nodes:
+    for node in [*(each for each in nodes if each not in twins), *dict.fromkeys(twins.values())]:
         seconds = evaluation_seconds(node, target)
         if node.dtype is not dtypes.index and counts[node] and seconds:
             name = price_name(node)
@@ -355,6 +358,27 @@ def spent_by(kernel: Kernel, target: Target) -> dict[str, Spent]:
                 node.op.mark is Mark.TRANSCENDENTAL,
             )
     return spent
+
+
+def _twins(
+    kernel: Kernel, nodes: Sequence[UOp], varies: Mapping[UOp, frozenset[UOp]], target: Target
+) -> dict[UOp, UOp]:
+    """Return functions that several folds or stores need of a row: plans keep them on chip.
+
+    Those are the same but for the ranges along the row.
+    """
+    folds = [node for node in nodes if node.op is Op.REDUCE]
+    rows = {each for fold in folds for each in varies[fold]}
+    apart = [each for each in kernel.ranges if each not in rows]
+    first: dict[tuple[int, int], UOp] = {}
+    places = {
+        each: first.setdefault((number, each.extent), each)
+        for ranges in (*map(folded_ranges, folds), apart if folds else ())
+        for number, each in enumerate(ranges)
+        if each.extent * 4 <= target.row_bytes
+    }
+    functions = tuple([node for node in nodes if node.op.mark is Mark.TRANSCENDENTAL])
+    return dict(zip(functions, substitute_all(functions, places), strict=True))
 
 
 def _counts_below(

@@ -94,15 +94,13 @@ def test_the_times_of_one_watched_call_add_up_to_it(found):
 
 
 def test_what_a_share_of_the_roof_is_of_is_told():
-    rates = Rates(
-        read=5e10, write=5e10, cache=8e10, flops=1.05e11, functions=1.0, launch_seconds=1e-6
-    )
-    known = "as tinytensor/target.py has it from an idle machine of the kind"
+    speeds = {"read": 5e10, "write": 2.5e10, "cache": 8e10, "flops": 1.05e11}
+    rates = Rates(**speeds, functions=1.0, launch_seconds=1e-6)
     empty = replace(explain(lambda: None, repeats=1), rates=rates)
 
     assert details_of(empty)["roof"] == (
-        f"100% is 105 Gflop/s, 80 GB/s in cache, 50 GB/s in memory, {known}; a faster one reaches "
-        "more"
+        "100% is 105 Gflop/s, 80 GB/s in cache, 50 GB/s read and 25 GB/s written in memory, as "
+        "tinytensor/target.py has it from an idle machine of the kind; a faster one reaches more"
     )
     halves = details_of(replace(empty, rates=replace(rates, half_flops=7.9e14)))["roof"]
     assert halves.startswith("100% is 105 Gflop/s, 790 Tflop/s of halves, 80 GB/s in cache, ")

@@ -26,7 +26,7 @@ CHECKS = re.compile(
 CUDA = re.compile(
     r"tinytensor/(runtime/cuda/"
     r"|codegen/(\w*cuda|instructions_hopper|legalize_(lanes|tiles)|block_builder|simplify_linear)"
-    r"|codegen/plans/(\w*cuda|block_|inside|pack_rows|positions|spread|team|alignment)"
+    r"|codegen/plans/(\w*cuda|block_|amounts|inside|pack_rows|positions|spread|team|alignment)"
     r"|ops/(tile|fragments|infer_blocks|attrs_blocks))"
 )
 APART = {"checks": "checking machinery", "cuda": "CUDA target"}

@@ -78,7 +78,9 @@ CUDA_PLANS = (
         cuda_hopper.facts,
         cuda_hopper.lower,
         cuda_hopper.describe,
+        takes_open=True,
         candidates=cuda_hopper.candidates,
+        version=2,
     ),
     Plan(
         "contraction",
@@ -95,6 +97,7 @@ CUDA_PLANS = (
         cuda_ffma.describe,
         takes_open=True,
         candidates=cuda_ffma.candidates,
+        version=2,
     ),
     Plan("reduction", cuda_reduction.facts, cuda_folding.lower, cuda_reduction.describe, True),
     Plan("turning", cuda_turning.facts, cuda_turning.lower, cuda_turning.describe),

@@ -11,9 +11,10 @@ from typing import Any
 
 from tinytensor.captures import Forward
 from tinytensor.codegen.plan import take
+from tinytensor.control.run import Decided
 from tinytensor.explain.contract import contract_of
 from tinytensor.explain.lines import provenance_of
-from tinytensor.explain.record import ExplainedKernel, Explanation, Memory, Read, Sources
+from tinytensor.explain.record import ExplainedKernel, Explanation, Memory, Sources
 from tinytensor.jit.function import Jitted
 from tinytensor.jit.structure import tensors_in
 from tinytensor.ops.instances import at_extent
@@ -83,6 +84,7 @@ def explain_call(
     touched = list(_touched_by(planned))
     schedules = [each for each in notes if isinstance(each, Scheduled)]
     forward = [each.nodes for each in notes if isinstance(each, Forward)]
+    decided = [each.sentence for each in notes if isinstance(each, Decided)]
     return Explanation(
         name=getattr(function, "__name__", type(function).__name__),
         device=", ".join(names) or "no device",
@@ -95,6 +97,7 @@ def explain_call(
         rates=planned[0].target.rates if planned else None,
         unfused_us=_unfused_us(schedules, planned[0].target) if planned else 0.0,
         guards=_guards_of(function),
+        decided=tuple(decided),
         misses=tuple(function.remarks) if isinstance(function, Jitted) else (),
     )
 
@@ -145,27 +148,26 @@ def _kernels_of(
 ) -> Iterator[ExplainedKernel]:
     makers: dict[UOp, int] = {}
     readers: dict[int, list[int]] = defaultdict(list)
-    reads: list[tuple[Read, ...]] = []
+    reads: list[list[int]] = []
     for number, each in enumerate(touched, start=1):
-        found = [Read(makers[node], describe(node)) for node in each.read if node in makers]
-        reads.append(tuple(sorted(found, key=lambda read: read.maker)))
+        reads.append(sorted({makers[node] for node in each.read if node in makers}))
         makers.update(dict.fromkeys(each.written, number))
-        for maker in dict.fromkeys(read.maker for read in reads[-1]):
+        for maker in reads[-1]:
             readers[maker].append(number)
     times = _times_in(run, touched)
     for number, each in enumerate(touched, start=1):
-        planned, computed = each.planned, each.computed()
+        planned = each.planned
         kernel, lowered = planned.kernel, planned.lowered
         whole = at_extent(kernel, sum(planned.extents)) if planned.extents else kernel
         yield ExplainedKernel(
             number=number,
             kernel=kernel,
-            provenance=provenance_of(computed, known),
+            provenance=provenance_of(each.computed(), known),
             outputs=tuple(map(describe, each.written)),
-            computed=tuple(dict.fromkeys(map(describe, computed))),
             inputs=planned.reads,
-            values_read=reads[number - 1],
+            reads=tuple(reads[number - 1]),
             readers=tuple(readers[number]),
+            apart=tuple(planned.apart),
             decisions=tuple(merged((*kernel.decisions, *planned.plan))),
             candidates=_candidates_of(planned),
             contract=contract_of(kernel, lowered.legal if lowered else ()),

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from tinytensor.explain.apart import reasons_between
 from tinytensor.explain.picture import picture_of
 from tinytensor.explain.table import (
     COLUMNS,
@@ -135,11 +134,11 @@ def _schedule(found: Explanation) -> Iterator[str]:
     first: dict[UOp, int] = {}
     for each in found.kernels:
         same = first.setdefault(each.kernel.sink, each.number)
-        yield from _kernel(each, same, found.kernels)
+        yield from _kernel(each, same)
     yield "</div></div></section>"
 
 
-def _kernel(each: ExplainedKernel, same: int, kernels: Sequence[ExplainedKernel]) -> Iterator[str]:
+def _kernel(each: ExplainedKernel, same: int) -> Iterator[str]:
     """Give a kernel's part; its forms are those of the first launch of the same kernel."""
     name = escape(each.kernel.name)
     yield f'<article id="k{each.number}"><h3>{each.number} {name}</h3>'
@@ -148,7 +147,7 @@ def _kernel(each: ExplainedKernel, same: int, kernels: Sequence[ExplainedKernel]
     if each.readers:
         yield f"<p>read by kernels {_links(each.readers)}</p>"
     for maker in each.reads:
-        yield _neighbor(kernels[maker - 1], each)
+        yield _neighbor(maker, each)
     yield "<h4>Decisions</h4>"
     yield f"<ul class='decisions'>{''.join(map(_decision, each.decisions))}</ul>"
     if same == each.number:
@@ -158,11 +157,10 @@ def _kernel(each: ExplainedKernel, same: int, kernels: Sequence[ExplainedKernel]
     yield "</article>"
 
 
-def _neighbor(maker: ExplainedKernel, reader: ExplainedKernel) -> str:
+def _neighbor(maker: int, reader: ExplainedKernel) -> str:
     """Say why a kernel is not one with another that it reads."""
-    reasons = "".join([f"<li>{escape(told)}</li>" for told in reasons_between(maker, reader)])
-    link = _link(maker.number, f"kernel {maker.number}")
-    return f"<details><summary>reads {link}; why they are two</summary><ul>{reasons}</ul></details>"
+    link, why = _link(maker, f"kernel {maker}"), escape(reader.why_apart_from(maker))
+    return f"<details><summary>reads {link}; why they are two</summary><p>{why}</p></details>"
 
 
 def _forms(each: ExplainedKernel) -> Iterator[str]:

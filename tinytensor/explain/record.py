@@ -31,22 +31,14 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """A value that a kernel reads, and the number of the kernel that made it."""
-
-    maker: int
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
 class ExplainedKernel:
     """One launch: where it comes from, what it computes, why so, and what it takes.
 
     Kernels are numbered from 1 in the order in which they run. `provenance` are the user's lines,
-    first that of its fold or its result. `outputs` are what it stores, `computed` all that it
-    computes, `inputs` what it reads, `values_read` what of that other kernels made, whose numbers
-    are `reads`; `readers` are those of who reads its own. `candidates` are the ways in which its
-    plan could run it, by estimate the best first. Units: µs; `time_us` in the shortest call,
+    first that of its fold or its result. `outputs` are what it stores, `inputs` what it reads,
+    `reads` and `readers` other kernels, by number; `apart` says of each of the former why it is not
+    one with this. `candidates` are the ways in which its plan could run it, by estimate the best
+    first. Units: µs; `time_us` in the shortest call,
     `launch_us` the fixed part of the prediction.
     """
 
@@ -54,10 +46,10 @@ class ExplainedKernel:
     kernel: Kernel
     provenance: tuple[Provenance, ...]
     outputs: tuple[str, ...]
-    computed: tuple[str, ...]
     inputs: str
-    values_read: tuple[Read, ...]
+    reads: tuple[int, ...]
     readers: tuple[int, ...]
+    apart: tuple[Decision, ...]
     decisions: tuple[Decision, ...]
     candidates: tuple[str, ...]
     contract: NumericalContract
@@ -67,10 +59,10 @@ class ExplainedKernel:
     time_us: float
     sources: Sources
 
-    @property
-    def reads(self) -> tuple[int, ...]:
-        """The kernels whose values it reads."""
-        return tuple(dict.fromkeys(each.maker for each in self.values_read))
+    def why_apart_from(self, maker: int) -> str:
+        """Say why it is not one with a kernel that it reads."""
+        subject = f"from kernel {maker}"
+        return " ".join([each.reason for each in self.apart if each.subject == subject])
 
     @property
     def predicted_us(self) -> float:
@@ -126,7 +118,8 @@ class Explanation:
     among these whose times are told, so that they add up: other work on the machine only adds to
     them. `plain_seconds` are those of calls between them that nobody watched. Predictions go by
     `rates`. Of a jitted function, `guards` are what its latest program relies on, `misses` tell why
-    it was traced anew. Units: `unfused_us` is the predicted time of one kernel per op, in µs.
+    it was traced anew; `decided` is what the host decided on its way: which bodies it launched,
+    and how often. Units: `unfused_us` is the predicted time of one kernel per op, in µs.
     """
 
     name: str
@@ -140,6 +133,7 @@ class Explanation:
     rates: Rates | None
     unfused_us: float
     guards: tuple[str, ...] = ()
+    decided: tuple[str, ...] = ()
     misses: tuple[str, ...] = ()
 
     @property
@@ -176,7 +170,7 @@ class Explanation:
         gain_us = self.unfused_us - self.predicted_us
         return math.ceil(self.compile_us / gain_us) if gain_us > 0 else None
 
-    def why_apart(self, maker: int, reader: int) -> list[str]:
+    def why_apart(self, maker: int, reader: int) -> str:
         """Say why two kernels, by their numbers, are not one.
 
         Raises: ValueError for a number that no kernel has.

@@ -176,6 +176,7 @@ def details_of(found: Explanation) -> dict[str, str]:
         "first call": _stage_words(cold),
         "compiled": _compiled_words(cold),
         "break-even": _break_even(found),
+        "decided": " ".join(found.decided),
         "guards": "; ".join(found.guards),
         "misses": " ".join(found.misses),
     }
@@ -186,11 +187,13 @@ def _roof_words(rates: Rates | None) -> str:
     if rates is None:
         return ""
     halves = f", {short_count(rates.half_flops)}flop/s of halves" * bool(rates.half_flops)
-    sizes = [f"{short_size(each)}/s" for each in (rates.cache, rates.copy)]
+    cached, read, written = [
+        f"{short_size(each)}/s" for each in (rates.cache, rates.read, rates.write)
+    ]
     return (
-        f"100% is {short_count(rates.flops)}flop/s{halves}, {sizes[0]} in cache, {sizes[1]} in "
-        "memory, as tinytensor/target.py has it from an idle machine of the kind; a faster one "
-        "reaches more"
+        f"100% is {short_count(rates.flops)}flop/s{halves}, {cached} in cache, {read} read and "
+        f"{written} written in memory, as tinytensor/target.py has it from an idle machine of the "
+        "kind; a faster one reaches more"
     )
 
 
@@ -246,7 +249,7 @@ def kernel_lines(each: ExplainedKernel) -> Iterator[str]:
     facts = facts_of(each)
     for name, value in facts.items():
         yield f"  {name:12}{value}"
-    for decision in each.decisions:
+    for decision in (*each.apart, *each.decisions):
         yield f"  {decision.kind:12}{decision.subject}: {decision.reason}"
 
 

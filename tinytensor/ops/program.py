@@ -10,7 +10,8 @@ class TensorMap:
     """What the bulk copy engine is told of a buffer: param `number`, or the workspace's at -1.
 
     Shape and box in elements, innermost first. Units: `offset_bytes` from the buffer's begin;
-    `strides_bytes` of the axes after the first. With `rounds`, float32 is rounded to TF32.
+    `strides_bytes` of the axes after the first. With `rounds`, float32 is rounded to TF32. With
+    `extents`, words for index expressions over scalars, `shape` is the greatest.
     """
 
     number: int
@@ -21,6 +22,7 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle_bytes: int
     rounds: bool = False
+    extents: tuple[str, ...] = ()
 
 
 INSTANCE_WORDS = 512  # 4 KiB: what every GPU takes as parameters of a launch

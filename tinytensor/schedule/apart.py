@@ -72,8 +72,11 @@ def _why_apart(
         computed = walk(written, stop={*call.nodes}.difference(written))
         told = [each for each in first.drafts if each.kind == "decline"]
         found = [each for each in told if each.subject in computed]
-        return f"{describe(found[0].subject)}: {found[0].plain_reason}" if found else PLACES
-    return _why_other_rows(space_of(first.anchor), space, chooser)
+        if found:
+            return f"{describe(found[0].subject)}: {found[0].plain_reason}"
+    if chooser.fuse < SHARED_KERNELS:
+        return f"TT_FUSE={chooser.fuse}: kernels over the same rows stay apart."
+    return PLACES if space is None else _why_other_rows(space_of(first.anchor), space)
 
 
 def _why_read(node: UOp, chooser: Chooser) -> str:
@@ -101,13 +104,10 @@ def _why_no_factor(node: UOp, anchor: UOp, call: KernelCall, chooser: Chooser) -
     return f"it comes from a fold there and is read beside the sum here; {ONE_SUM}."
 
 
-def _why_other_rows(first: Space | None, second: Space, chooser: Chooser) -> str:
-    if not second.is_same(first):
-        there = "nothing" if first is None else f"{list(first.full)} to {list(first.kept)}"
-        return (
-            f"here {list(second.full)} is folded to {list(second.kept)}, there {there}: one kernel "
-            "folds rows of one kind."
-        )
-    if chooser.fuse < SHARED_KERNELS:
-        return f"TT_FUSE={chooser.fuse}: kernels over the same rows stay apart."
-    return PLACES
+def _why_other_rows(first: Space | None, second: Space) -> str:
+    if first is None or second.is_same(first):
+        return PLACES
+    return (
+        f"here {list(second.full)} is folded to {list(second.kept)}, there {list(first.full)} to "
+        f"{list(first.kept)}: one kernel folds rows of one kind."
+    )

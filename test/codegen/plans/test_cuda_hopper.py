@@ -16,6 +16,7 @@ from tinytensor.codegen.plans.cuda_hopper_tiling import (
     TILINGS,
     Candidate,
     HopperTiling,
+    Rest,
     estimate,
 )
 from tinytensor.dtype import dtypes
@@ -262,6 +263,43 @@ def test_a_batch_is_summed_in_parts_and_its_epilogue_runs_once():
 )
 def test_few_tiles_with_a_long_k_are_split(sizes, parts):
     assert cuda_hopper.rank(taken(rounded(*sizes)), SM90A)[0].parts in parts
+
+
+# Products in two pieces.
+PIECES = {
+    "NN": rounded(136, 200, 136, BF16, 0, 0),
+    "TN": rounded(136, 200, 136, BF16, 1, 0),
+    "TT": rounded(136, 200, 136, BF16, 1, 1),
+    "biased": biased(136, 200, 136),
+    "odd": rounded(136, 199, 136, F16, 0, 1),
+    "rewritten": rounded(136, 199, 135, F16, 0, 1),
+}
+
+
+@pytest.mark.parametrize(("axis", "begin"), [("m", 64), ("n", 128)])
+@pytest.mark.parametrize("kind", PIECES)
+def test_the_last_tiles_are_left_to_another_tiling_in_parts(kind, axis, begin, monkeypatch):
+    monkeypatch.setattr(cuda_contraction, "PACKED_PRODUCTS", 1)
+    kernel = PIECES[kind]
+    rest = Candidate(ONE, ONE.stages, 0, 0.0, parts=2)
+    both = Candidate(ALTERNATING, ALTERNATING.stages, 0, 0.0, rest=Rest(axis, begin, rest))
+    arrays = arrays_for(kernel)
+
+    linears = cuda_hopper.lower(taken(kernel), SMALL, both)
+
+    assert len(linears) == (5 if kind == "rewritten" else 3)
+    for each in linears:
+        verify_linear(each)
+    for result, want in zip(results_of(linears, arrays), expected(kernel, arrays), strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
+
+
+def test_a_few_tiles_beyond_a_whole_round_are_left_to_another_tiling():
+    ranked = cuda_hopper.rank(taken(rounded(3072, 768, 8192, BF16, 1, 0)), SM90A)
+
+    best, whole = ranked[0], next(each for each in ranked if each.rest is None)
+    assert (best.name, best.tiles) == ("square to m 2816, then square in 11 parts", 132)
+    assert best.clocks < 0.95 * whole.clocks
 
 
 # TF32, where it is asked for.
@@ -610,6 +648,22 @@ def test_the_device_gives_the_exact_sums(tiling, layout):
 def test_the_device_mirrors_and_folds_to_the_exact_sums(tiling):
     assert_device_exact(gram(520, 136, F16, biased=True), tiling)
     assert_device_exact(biased(200, 136, 1040), tiling, parts=2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("axis", "begin"), [("m", 256), ("n", 128)])
+def test_the_device_gives_the_exact_sums_in_two_pieces(axis, begin):
+    target, kernel = device_target(), biased(328, 264, 1040)
+    facts = taken(kernel, target)
+    need = cuda_hopper.need_of(facts)
+    rest = estimate(TILINGS[0], need, target, parts=2)
+    whole = estimate(TILINGS[1], need, target)
+    arrays = arrays_for(kernel)
+
+    linears = cuda_hopper.lower(facts, target, replace(whole, rest=Rest(axis, begin, rest)))
+
+    for result, want in zip(run_on_device(linears, arrays), expected(kernel, arrays), strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
 
 
 @pytest.mark.gpu

@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 from codegen.gpu_machine import cubin_of
 from codegen.plans.test_cuda_contraction import FMA_SQUARE, FMA_WARPS, MMA, MMA_WARPS
+from codegen.plans.test_cuda_hopper import ALTERNATING, FEW, ONE, TOGETHER
+from codegen.plans.test_cuda_hopper import SMALL as ON_TWO
 from runtime.cuda.programs import needs_nvrtc
 from schedule.reading import leaf_values
 
 from tinytensor import Tensor, Variable, dtypes, mark_dynamic
 from tinytensor.codegen.legalize_tiles import legalize_tiles
 from tinytensor.codegen.lower import lower
-from tinytensor.codegen.plans import cuda_contraction, cuda_ffma
+from tinytensor.codegen.plans import cuda_contraction, cuda_ffma, cuda_hopper
+from tinytensor.codegen.plans.cuda_hopper_tiling import Candidate
 from tinytensor.codegen.plans.tiling_cuda import MmaTiling
 from tinytensor.ops.interpret import from_storage, to_storage
 from tinytensor.ops.interpret_blocks import run_launches
@@ -21,7 +24,7 @@ from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import SM80, SM90A
 
 N, M = Variable("n", 1, 4096), Variable("m", 1, 4096)
-SIZES = (2, 31, 32, 33, 70)
+SIZES = (2, 32, 33, 70)
 WEIGHT = (np.arange(40 * 24).reshape(40, 24) % 7 - 3).astype(np.float32)
 BIAS = np.arange(24, dtype=np.float32) - 12
 MMA_SQUARE = MmaTiling("smallest in two stages", 32, 32, 16, 1, 1, stages=2)
@@ -83,7 +86,7 @@ def columns(n, dtype):
 
 
 def batch(n, dtype):
-    values = operand(n, 9, 40)
+    values = operand(n % 7 + 2, 9, 40)
     x = opened(values, dtype, (0, N))
     return x @ x.transpose(1, 2), values @ swapped(values)
 
@@ -127,11 +130,11 @@ def planned(make, n, dtype, target=SM80):
     return call.kernel, arrays, wanted, tuple(map(value_of, call.variables))
 
 
-def assert_exact(plan, make, n, dtype, tiling, change=lambda each: each):
-    kernel, arrays, wanted, scalars = planned(make, n, dtype)
-    facts = plan.facts(kernel, SM80)
+def assert_exact(plan, make, n, dtype, tiling, target=SM80, change=lambda each: each):
+    kernel, arrays, wanted, scalars = planned(make, n, dtype, target)
+    facts = plan.facts(kernel, target)
     assert not isinstance(facts, str), facts
-    launches = [change(each) for each in plan.lower(facts, SM80, tiling)]
+    launches = [change(each) for each in plan.lower(facts, target, tiling)]
     for each in launches:
         verify_linear(each)
 
@@ -160,6 +163,51 @@ def test_factors_of_every_size_are_rewritten_in_rows(make, n, monkeypatch):
     assert_exact(cuda_contraction, make, n, dtypes.float16, MMA_SQUARE)
 
 
+def on_hopper(tiling, mirrors=False, parts=1):
+    return Candidate(tiling, tiling.stages, 0, 0.0, mirrors, parts)
+
+
+@pytest.mark.parametrize("n", [2, 64, 70])
+@pytest.mark.parametrize("make", PROGRAMS, **NAMED)
+def test_hopper_sums_every_size(make, n, monkeypatch):
+    monkeypatch.setattr(cuda_contraction, "PACKED_PRODUCTS", 0)
+    assert_exact(cuda_hopper, make, n, dtypes.float16, on_hopper(ONE), ON_TWO)
+
+
+@pytest.mark.parametrize("tiling", [ALTERNATING, TOGETHER, FEW], ids=lambda each: each.name)
+@pytest.mark.parametrize("make", [linear, square, inner], **NAMED)
+def test_every_form_of_hopper_sums_open_sizes(make, tiling, monkeypatch):
+    monkeypatch.setattr(cuda_contraction, "PACKED_PRODUCTS", 0)
+    assert_exact(cuda_hopper, make, 70, dtypes.float16, on_hopper(tiling), ON_TWO)
+
+
+@pytest.mark.parametrize("n", [64, 130])
+def test_hopper_mirrors_an_open_symmetric_product(n, monkeypatch):
+    monkeypatch.setattr(cuda_contraction, "PACKED_PRODUCTS", 0)
+    for make in (gram, square):
+        assert_exact(cuda_hopper, make, n, dtypes.float16, on_hopper(ONE, mirrors=True), ON_TWO)
+
+
+def long_rows(n, dtype):
+    values, weight = operand(n, 320), operand(320, 24)
+    weight[:, ::2] = 1
+    x = opened(values % 2, dtype, (0, N))
+    return x @ constant(weight, dtype), (values % 2) @ weight
+
+
+@pytest.mark.parametrize("n", [2, 65])
+def test_parts_of_open_rows_are_summed_apart(n):
+    assert_exact(cuda_hopper, long_rows, n, dtypes.float16, on_hopper(ONE, parts=2), ON_TWO)
+
+
+def test_a_sum_of_any_length_has_one_part():
+    kernel, _, _, _ = planned(inner, 100, dtypes.float16, SM90A)
+
+    ranked = cuda_hopper.rank(cuda_hopper.facts(kernel, SM90A), SM90A)
+
+    assert {each.parts for each in ranked} == {1}
+
+
 @pytest.mark.parametrize("make", [rows, gram, inner], **NAMED)
 def test_warps_share_a_block_of_an_open_product(make):
     assert_exact(cuda_contraction, make, 70, dtypes.float16, MMA_WARPS)
@@ -169,12 +217,13 @@ def test_warps_share_a_block_of_an_open_product(make):
 @pytest.mark.parametrize("n", [2, 33])
 @pytest.mark.parametrize("make", PROGRAMS, **NAMED)
 def test_the_threads_of_a_tile_sum_every_size(make, n):
-    assert_exact(
-        cuda_contraction, make, n, dtypes.float16, MMA, lambda each: legalize_tiles(each, SM80)
-    )
+    def change(linear):
+        return legalize_tiles(linear, SM80)
+
+    assert_exact(cuda_contraction, make, n, dtypes.float16, MMA, change=change)
 
 
-@pytest.mark.parametrize("make", [each for each in PROGRAMS if each is not pair], **NAMED)
+@pytest.mark.parametrize("make", [each for each in PROGRAMS if each not in (pair, batch)], **NAMED)
 def test_one_kernel_serves_a_class_of_sizes(make):
     kernels = {planned(make, n, dtypes.float32)[0].sink for n in (130, 131, 300, 512)}
 

@@ -35,7 +35,7 @@ def test_a_pick_is_nearly_as_fast_as_the_best_that_was_measured(work):
     pick, *others = [each.name for each in taken.plan.candidates(taken.facts, target)]
 
     known = [speeds[each] for each in (pick, *others) if each in speeds]
-    assert len(known) > 10
+    assert len(known) >= 8
     assert speeds[pick] >= LEAST * max(known)
 
 

@@ -27,8 +27,8 @@ from runtime.cuda.programs import (
 
 from tinytensor.config import config
 from tinytensor.errors import DeviceError
-from tinytensor.ops.text import show
-from tinytensor.ops.uop import make_variable
+from tinytensor.ops.text import show, word_of
+from tinytensor.ops.uop import index_const, make_variable
 from tinytensor.runtime.cuda import device as cuda_device
 from tinytensor.runtime.cuda import driver as cuda_driver
 from tinytensor.runtime.slabs import LARGEST_CARVED_BYTES, SLAB_BYTES
@@ -188,6 +188,22 @@ def test_a_tensor_map_is_encoded_once_an_address_and_passed_by_value(device, fak
     assert first[8] is FakeDriver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_64B
     assert second[2] == out.address
     assert [launch.values[2] for launch in fake.launches] == [1, 1, 2]
+
+
+def test_a_tensor_map_of_an_open_shape_is_encoded_once_a_shape(device, fake):
+    rows = make_variable(0, 1, 5)
+    described = replace(tensor_map(64), extents=(word_of(index_const(12)), word_of(rows)))
+    program = replace(bulk_program(described), scalars="q")
+    executable = device.compile([program])[0]
+    out, x = device.allocate(4096), device.allocate(4096)
+
+    shown = []
+    for count in (3, 3, 4, 3):
+        device.run(executable, [out, x], scalars=(count,))
+        shown.append(executable.launches[0].placed[0].encoded[0])
+
+    assert [each[3] for each in fake.tensor_maps] == [[12, 3], [12, 4]]
+    assert shown == [1, 1, 2, 1]
 
 
 def test_equal_sources_share_one_binary(device, fake):

@@ -10,7 +10,7 @@ from tinytensor.codegen.vectorize import guard_of
 from tinytensor.ops.infer_blocks import RANKS
 from tinytensor.ops.op import Op
 from tinytensor.ops.sums import collect
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, exact_extent
 
 ENGINE_BYTES = 16  # divide the offset and every stride
 
@@ -34,7 +34,7 @@ class Boxes:
 
     def tensor_map(self, b: BlockBuilder, tile: UOp, rounds: bool = False) -> UOp:
         """Return it in boxes like a tile."""
-        shape = [each.extent for each in self.axes]
+        shape = [exact_extent(each) for each in self.axes]
         return b.tensor_map(self.buffer, shape, self.strides, tile, self.offset, rounds)
 
 

@@ -7,6 +7,7 @@ clocks, for the busiest of the multiprocessors, L2 and memory.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tinytensor.codegen.plans.tiling_cuda import Work
@@ -20,7 +21,7 @@ MBARRIER_BYTES = 512
 MOST_TRAY_COLUMNS, LEAST_TRAY_COLUMNS = 64, 32
 PART_BYTES = 4  # of a partial sum, float32
 GROUPS = (4, 8, 16)  # of rows of tiles
-PARTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
+PARTS = (1, 2, 3, 4, 6, 8, 11, 16, 32, 64)
 LEAST_STEPS = 8  # of a part
 # Per multiprocessor and clock, on H200.
 PRODUCT_RATES = {2: 1925, 4: 1024}  # multiply-adds, by itemsize: of halves 2048, but for heat
@@ -36,6 +37,7 @@ MANY_SUMS = 128  # of a thread, beside which 168 registers leave few for an epil
 START_CLOCKS = 3000  # of a block: its first boxes, and the launch around it
 FOLD_RATE = 25  # bytes of partial sums written and read
 CLOCK = 1.7e9  # a second
+CLEARLY = 0.95  # of the clocks of another way
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +136,13 @@ class Side:
 class Need:
     """What a tiling must fit, and `epilogue_ops`, the ops between a sum and its stores.
 
-    A tray has at most `tray_columns`, and `tray_bytes` for each sum, over all stores.
+    A tray has at most `tray_columns`, and `tray_bytes` for each sum, over all stores. Of the axes
+    m, n and k, no part of the `open_axes` is sure to have anything in it.
     """
 
     work: Work
     k: int
+    open_axes: frozenset[str]
     epilogue_ops: int
     tray_columns: int
     tray_bytes: int
@@ -167,7 +171,8 @@ class Candidate:
     """A tiling with the stages that fit, and what it is estimated to cost. Units: clocks.
 
     With `mirrors` it computes tiles on and below the diagonal, and stores the others from them; in
-    several `parts` of k it computes each tile so often, and sums them up by another launch.
+    several `parts` of k it computes each tile so often, and sums them up by another launch. With a
+    `rest` it computes a product's first rows or columns, and another candidate the others.
     """
 
     tiling: HopperTiling
@@ -176,11 +181,24 @@ class Candidate:
     clocks: float
     mirrors: bool = False
     parts: int = 1
+    rest: Rest | None = None
 
     @property
     def name(self) -> str:
         """What a decision calls it."""
-        return f"{self.tiling.name} in {self.parts} parts" if self.parts > 1 else self.tiling.name
+        parts = f" in {self.parts} parts" if self.parts > 1 else ""
+        rest = self.rest
+        then = f" to {rest.axis} {rest.begin}, then {rest.candidate.name}" if rest else ""
+        return self.tiling.name + parts + then
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is left of a product from a place of its axis `m` or `n` on, and what computes it."""
+
+    axis: str
+    begin: int
+    candidate: Candidate
 
 
 def trays_of(tiling: HopperTiling, most: int) -> tuple[int, int]:
@@ -246,8 +264,45 @@ def _fold_clocks(need: Need, parts: int, multiprocessors: int) -> float:
 
 
 def rank_tilings(need: Need, target: Target) -> list[Candidate]:
-    """Return the tilings that fit, cheapest first; equally cheap ones as listed."""
-    parts = [each for each in PARTS if each == 1 or need.steps >= LEAST_STEPS * each]
+    """Return the tilings that fit, also in two where that is cheaper; the cheapest first."""
+    wholes = rank_wholes(need, target)
+    pairs = [two for each in wholes for two in _in_two(each, need, target, wholes[0].clocks)]
+    return sorted([*pairs, *wholes], key=lambda each: each.clocks)
+
+
+def _in_two(whole: Candidate, need: Need, target: Target, fewest: float) -> Iterator[Candidate]:
+    """Leave the tiles of a last round, which would occupy few multiprocessors, to another tiling.
+
+    Only what takes clearly less than the `fewest` clocks of a whole is worth its launches.
+    """
+    work, tiling = need.work, whole.tiling
+    rounds = whole.tiles // target.multiprocessors
+    if whole.parts > 1 or tiling.swaps or work.batch > 1 or work.is_symmetric or not rounds:
+        return
+    for axis, block in (("m", tiling.block_m), ("n", tiling.block_n)):
+        if axis in need.open_axes:
+            continue
+        extent = getattr(work, axis)
+        across = whole.tiles // math.ceil(extent / block)
+        begin = rounds * target.multiprocessors // across * block
+        if not 0 < begin < extent:
+            continue
+        first, last = [
+            replace(need, work=replace(work, **{axis: size})) for size in (begin, extent - begin)
+        ]
+        head = estimate(tiling, first, target)
+        if head is None or head.clocks * extent / begin + START_CLOCKS > CLEARLY * fewest:
+            continue  # even if the rest occupied all multiprocessors
+        rest = rank_wholes(last, target)[0]
+        clocks = head.clocks + rest.clocks
+        if clocks < CLEARLY * fewest:
+            yield replace(head, clocks=clocks, rest=Rest(axis, begin, rest))
+
+
+def rank_wholes(need: Need, target: Target) -> list[Candidate]:
+    """Return the tilings that fit a whole product, cheapest first; of equals as listed."""
+    most = need.steps // LEAST_STEPS if "k" not in need.open_axes else 1
+    parts = [each for each in PARTS if each <= max(1, most)]
     tilings = [each for each in TILINGS if need.b.is_fast(each.block_n, need.block_k)]
     found = [estimate(tiling, need, target, each) for each in parts for tiling in tilings]
     fitting = [each for each in found if each is not None]
@@ -256,6 +311,8 @@ def rank_tilings(need: Need, target: Target) -> list[Candidate]:
 
 def variants(candidate: Candidate, need: Need, target: Target) -> list[Candidate]:
     """Return a candidate with other rows of tiles walked together, or with fewer stages."""
+    if candidate.rest is not None:
+        return []
     tiling = candidate.tiling
     groups = [each for each in GROUPS if each != tiling.group]
     others = [replace(tiling, name=f"{tiling.name} by {each}", group=each) for each in groups]
