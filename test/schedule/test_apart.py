@@ -64,8 +64,8 @@ ONE_SUM = "a kernel that sums products has no other fold."
         ),
         (
             rows_of_product,
-            "reduce[add] f32[4,5,1]: its products are summed in tiles, which need not hold all "
-            f"that is folded here to one element of reduce[max] f32[4,1]; {ONE_SUM}",
+            "reduce[add] f32[4,5,1]: its products are summed in tiles, and a tile need not hold a "
+            f"whole row that is folded here; {ONE_SUM}",
         ),
         (
             rows_of_rows,
