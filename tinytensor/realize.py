@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tinytensor.captures import CAPTURES, note_forward, wants_schedule
 from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
-from tinytensor.errors import CompileError, IndexOutOfRange, Site
+from tinytensor.errors import CompileError, IndexOutOfRange, Site, TraceError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.attrs import CheckAttrs
 from tinytensor.ops.op import VIEWS, Op
@@ -144,9 +144,14 @@ def _copy_out(leaf: UOp) -> npt.NDArray[Any]:
 
 
 def storage_of(leaf: UOp) -> Buffer:
-    """Return the memory of a BUFFER leaf, for what reads it where it lies."""
+    """Return the memory of a BUFFER leaf, for what reads it where it lies.
+
+    Raises: TraceError for one that stood for a value while a body was traced.
+    """
     memory: Buffer | None = leaf.memory
-    assert memory is not None, "memory: a leaf that is replaced has no reader"
+    if memory is None:
+        sentence = f"realize: a value of a traced body is read outside of it: shape {leaf.shape}"
+        raise TraceError(f"{sentence}; the body must return it.")
     return memory
 
 
@@ -247,10 +252,13 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
     known = _computed_among(nodes)
     if known:
         nodes = walk(roots, stop=set(known))
-    copies = [each for each in nodes if each.op is Op.COPY and each not in known]
-    if not copies and not known:
+    apart = [each for each in nodes if each.op in (Op.COPY, Op.RUN) and each not in known]
+    if not apart and not known:
         return Graph(tuple(roots), nodes, known)
-    for node in copies:
+    for node in apart:
+        if node.op is Op.RUN:
+            known[node] = _decided(node, apart, known)
+            continue
         source = contents_of(substitute_all(node.operands, known)[0])
         device = _device_of(source) or node.attrs.device
         root = Root(source, device)
@@ -259,6 +267,25 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
         known[node] = _with_shape(moved, node)
     replaced = tuple([contents_of(node) for node in substitute_all(tuple(roots), known)])
     return Graph(replaced, walk(replaced), known)
+
+
+def _decided(node: UOp, apart: Sequence[UOp], known: dict[UOp, UOp]) -> UOp:
+    """Return the leaf of a result of what the host runs; it runs once for all that are asked."""
+    control, operands = node.attrs.control, node.operands
+    key = (operands, node.attrs.number)
+    if key not in control.kept:
+        inputs = [contents_of(each) for each in substitute_all(operands, known)]
+        wanted = {each: Root(each, control.device) for each in inputs}
+        leaves = _run(_make_ready(wanted, walk(inputs), Device[control.device]))
+        nodes = [each for each in apart if each.op is Op.RUN and each.operands == operands]
+        numbers = [each.attrs.number for each in nodes if each.attrs.control is control]
+        results = control.run([storage_of(leaves[each]) for each in inputs], numbers)
+        for number, memory in results.items():
+            spec = control.specs[number]
+            leaf = control.kept[operands, number] = buffer(spec.dtype, spec.shape, control.device)
+            leaf.memory = memory
+    found: UOp = control.kept[key]
+    return found
 
 
 def _computed_among(nodes: Sequence[UOp]) -> dict[UOp, UOp]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
 
 Table = list[int]
+Given = Mapping[int, Buffer]
+NOTHING_GIVEN: Given = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +136,14 @@ class Replay:
         self._parts: dict[tuple[int, int], int] = {}
         self.calls = [self._prepared(each) for each in plan.launches]
 
-    def run(self, leaves: Sequence[Buffer]) -> list[Buffer]:
-        """Launch all kernels; return the memory of the results.
+    def run(self, leaves: Sequence[Buffer], given: Given = NOTHING_GIVEN) -> list[Buffer]:
+        """Launch all kernels; return the memory of the results, those `given` by number.
 
         Raises: DeviceError when there is too little memory; then nothing has changed.
         """
         results: list[Buffer] = []
         take = timed("allocate")(self._allocate) if LAUNCHES else self._allocate
-        arena = take(leaves, results)
+        arena = take(leaves, results, given)
         if self.is_shown:
             self._show([*leaves, *results], arena)
             return results
@@ -167,7 +169,9 @@ class Replay:
         """Return the names of the kernels, in order."""
         return tuple([each.compiled.name for each in self.launches])
 
-    def _allocate(self, leaves: Sequence[Buffer], results: list[Buffer]) -> Buffer | None:
+    def _allocate(
+        self, leaves: Sequence[Buffer], results: list[Buffer], given: Given
+    ) -> Buffer | None:
         """Allocate the results and the arena; a replaced leaf gives its memory."""
         device = self.device
         purpose = "the scratch memory of kernels"
@@ -176,10 +180,12 @@ class Replay:
             device.reserve_workspace(self._works)
             purpose = "the values between"
             arena = self.take_arena() if self.take_arena is not None else None
-            for each, take, slot in zip(self.results, self.takers, self._taken, strict=True):
+            plans = zip(self.results, self.takers, self._taken, strict=True)
+            for number, (each, take, slot) in enumerate(plans):
                 purpose = each.name
                 # Kernels read a replaced leaf before they write the result.
-                results.append(take() if slot is None else leaves[slot])
+                place = given.get(number) if slot is None else leaves[slot]
+                results.append(place or take())
         except DeviceError as error:
             results.clear()  # else the traceback keeps what was allocated
             arena = None

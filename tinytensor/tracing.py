@@ -24,13 +24,18 @@ from tinytensor.realize import from_host
 Tensor = Any
 Cell = Any
 Fact = Any  # whatever a guard compares
-HostNumbers = Callable[[], Sequence[float]]
+Numbers = Sequence[Any]  # nested where a loop asks for them several times
+HostNumbers = Callable[[], Numbers]
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Numbers that the host computes anew for each call: a draw, the rates of an optimizer."""
+    """Numbers that the host computes anew for each call: a draw, the rates of an optimizer.
 
+    The `first` are those of the call that is traced.
+    """
+
+    first: Numbers
     numbers: HostNumbers
     dtype: DType
     device: str
@@ -75,6 +80,7 @@ class Trace:
     """
 
     def __init__(self) -> None:
+        self.who = "jit"
         self.cells: dict[Cell, CellState] = {}
         self.tensors: dict[int, TensorState] = {}
         self.own_cells: set[Cell] = set()
@@ -159,9 +165,10 @@ def repeat(action: Callable[[], object]) -> None:
 
 def feed(numbers: HostNumbers, dtype: DType, device: str) -> UOp:
     """Return a leaf that holds numbers of the host, which each call of a program asks for anew."""
-    leaf = from_host(np.asarray(numbers(), dtype.storage_numpy), dtype, device)
+    first = numbers()
+    leaf = from_host(np.asarray(first, dtype.storage_numpy), dtype, device)
     if ACTIVE.trace is not None:
-        ACTIVE.trace.actions.append(Feed(numbers, dtype, device, leaf))
+        ACTIVE.trace.actions.append(Feed(first, numbers, dtype, device, leaf))
     return leaf
 
 
@@ -169,8 +176,8 @@ def refuse_reading(shape: tuple[int, ...]) -> None:
     """Raise TraceError where a value is read while a function is traced."""
     if ACTIVE.trace is None:
         return
-    sentence = f"jit: a value is read while the function is traced: shape {shape}"
-    advice = "Return it, or choose with where()."
+    sentence = f"{ACTIVE.trace.who}: a value is read while the function is traced: shape {shape}"
+    advice = "Return it, or choose with where() or cond()."
     site = caller_site()
     line = f"\nread at {site.describe()}" if site is not None else ""
     raise TraceError(f"{sentence}; only results may be read. {advice}{line}")

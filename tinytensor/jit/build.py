@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from tinytensor.control.legs import prepare
 from tinytensor.grad import requires_gradient
 from tinytensor.jit.program import (
     Effects,
@@ -27,7 +28,7 @@ from tinytensor.jit.program import (
 from tinytensor.jit.structure import Nest, builder_of, tensors_in
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, buffer, nbytes_of, walk
-from tinytensor.realize import contents_of, prepare, probes_below, storage_of
+from tinytensor.realize import contents_of, probes_below, storage_of
 from tinytensor.tensor.base import Cell, TensorBase
 from tinytensor.tensor.grad_mode import MODE
 from tinytensor.tensor.view import View

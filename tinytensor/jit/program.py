@@ -10,6 +10,7 @@ from enum import Enum, auto
 
 import numpy as np
 
+from tinytensor.control.legs import Legs
 from tinytensor.dtype import dtypes
 from tinytensor.errors import Site
 from tinytensor.grad import requires_gradient
@@ -143,7 +144,7 @@ class GradientChange:
 class Run:
     """Launches, and the numbers of the slots whose memory they read."""
 
-    replay: Replay
+    replay: Replay | Legs
     slots: tuple[int, ...]
 
 

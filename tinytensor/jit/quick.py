@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinytensor.config import Config
+from tinytensor.control.legs import Legs
 from tinytensor.jit.program import MISS, Finder, Origin, Output, Program
+from tinytensor.replay import Replay
 from tinytensor.tensor.base import NO_PARTS, FilledCell, TensorBase
 from tinytensor.tensor.grad_mode import MODE
 from tinytensor.tracing import ACTIVE
@@ -30,13 +32,14 @@ def write_quick(
     effects = program.effects
     is_pure = not (effects.writes or effects.gradients or effects.probes or program.actions)
     finders = [*[each.find for each in program.sources], *[each.find for each in program.readers]]
-    if not is_pure or any(each.is_gradient for each in finders):
+    replay = program.in_place.replay
+    if not is_pure or isinstance(replay, Legs) or any(each.is_gradient for each in finders):
         return None
     if any(each.is_shared or each.result is None for each in program.values):
         return None
     writer = _Writer(program, is_enabled, tally)
     writer.write_guards(kinds)
-    writer.write_launches()
+    writer.write_launches(replay)
     writer.write_results()
     parameters = [f"a{place}=None" for place in range(len(kinds))]
     text = "\n    ".join([f"def quick({', '.join([*parameters, '*more'])}):", *writer.lines])
@@ -100,18 +103,17 @@ class _Writer:
             known = self._name("known", number, watch.known)
             self._refuse(f"{read}() != {known}")
 
-    def write_launches(self) -> None:
+    def write_launches(self, replay: Replay) -> None:
         """Allocate the results and the arena, and launch the kernels."""
-        run = self.program.in_place
-        addresses = [self._address(slot) for slot in run.slots]
-        for number, take in enumerate(run.replay.takers):
+        addresses = [self._address(slot) for slot in self.program.in_place.slots]
+        for number, take in enumerate(replay.takers):
             self.lines.append(f"r{number} = {self._name('take', number, take)}()")
             addresses.append(f"r{number}.address")
-        if run.replay.take_arena is not None:
-            self.names["take_arena"] = run.replay.take_arena
+        if replay.take_arena is not None:
+            self.names["take_arena"] = replay.take_arena
             self.lines.append("arena = take_arena()")
         addresses.append("arena.address")
-        for number, call in enumerate(run.replay.calls):
+        for number, call in enumerate(replay.calls):
             start = self._name("start", number, call.launcher.start)
             given = [
                 addresses[base] + (f" + {offset}" if offset else "") for base, offset in call.places

@@ -268,7 +268,7 @@ INFER: dict[Op, Callable[[UOp], Shape]] = {
     **dict.fromkeys((Op.READ, Op.CALL), _scalar),
     **dict.fromkeys((Op.LANE, Op.SHUFFLE), _shuffle),
     **BLOCK_INFER,
-    Op.BUFFER: _buffer,
+    **dict.fromkeys((Op.BUFFER, Op.RUN), _buffer),
     Op.IOTA: _iota,
     Op.VARIABLE: _variable,
     Op.PHILOX: _philox,

@@ -40,6 +40,8 @@ from tinytensor.timing import timed
 SHARED_KERNELS = 2  # the level of TT_FUSE from which results that could be apart share a kernel
 MOST_TRIED = 4  # readers of the same elements that a kernel may join
 
+Loads = list[tuple[UOp, tuple[UOp, ...]]]  # what is read, and the index with perhaps a guard
+
 
 @dataclass(frozen=True, slots=True)
 class Space:
@@ -189,6 +191,7 @@ class _Joiner:
         self.group_of: dict[Part, Group] = {}
         self._writer: dict[UOp, Part] = {}
         self._readers: dict[UOp, list[Part]] = {}
+        self._known_loads: dict[tuple[Part, Index], Loads] = {}
         self._stored = stored
         self._contractions = contractions
         self._target = target
@@ -298,10 +301,17 @@ class _Joiner:
             node not in places or operands == (flatten(places[node], node.shape),)
             for part, region in regions.items()
             if not places.keys().isdisjoint(part.reads)
-            for node, operands in self._loads(part, region)
+            for node, operands in self._loads_at(part, region)
         )
 
-    def _loads(self, part: Part, region: Region) -> list[tuple[UOp, tuple[UOp, ...]]]:
+    def _loads_at(self, part: Part, region: Region) -> Loads:
+        """Return what a part loads at its place in a space: it is tried with many others."""
+        key = part, region.position[region.anchor]
+        if key not in self._known_loads:
+            self._known_loads[key] = self._loads(part, region)
+        return self._known_loads[key]
+
+    def _loads(self, part: Part, region: Region) -> Loads:
         """Lower a part by itself: each node it reads, with the index and perhaps a guard."""
         params = self._params(region)
         lowering = Lowering(params, next_range=len(region.anchor.shape))
