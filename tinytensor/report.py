@@ -21,7 +21,7 @@ from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import ELEMENTWISE, Mark, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.text import show
-from tinytensor.ops.uop import UOp, substitute_all, walk
+from tinytensor.ops.uop import UOp, nbytes_of, substitute_all, walk
 from tinytensor.schedule.cost import (
     MOVED_PER_HELD,
     Load,
@@ -196,21 +196,25 @@ def apart_of(calls: Sequence[KernelCall]) -> list[list[Decision]]:
     names: dict[UOp, str] = {}
     told = []
     for number, call in enumerate(calls, start=1):
-        values: dict[int, dict[str, list[str]]] = {}
+        values: dict[int, dict[str, list[UOp]]] = {}
         for node, reason in zip(call.nodes, call.apart, strict=True):
             if reason:
-                values.setdefault(makers[node], {}).setdefault(reason, []).append(names[node])
-        pairs = [
-            (maker, " ".join([f"{_joined(each)}: {reason}" for reason, each in found.items()]))
-            for maker, found in sorted(values.items())
-        ]
-        told.append([Decision("apart", f"from kernel {maker}", text) for maker, text in pairs])
+                values.setdefault(makers[node], {}).setdefault(reason, []).append(node)
+        told.append([_apart(maker, values[maker], names) for maker in sorted(values)])
         written = written_by(call)
         makers.update(dict.fromkeys(written, number))
         stored = [each.subject for each in call.kernel.decisions if each.kind == "store"]
         subjects = stored if len(stored) == len(written) else list(map(describe, written))
         names.update(zip(written, subjects, strict=True))
     return told
+
+
+def _apart(maker: int, values: Mapping[str, Sequence[UOp]], names: Mapping[UOp, str]) -> Decision:
+    """Say of each value why it is read of another kernel, and what one kernel would spare."""
+    texts = [f"{_joined([names[n] for n in nodes])}: {why}" for why, nodes in values.items()]
+    moved = 2 * sum(nbytes_of(each) for nodes in values.values() for each in nodes)
+    end = f"Joined, they would spare at most a launch and {short_size(moved)} of moving."
+    return Decision("apart", f"from kernel {maker}", " ".join([*texts, end]))
 
 
 def _counted(words: Sequence[str]) -> str:

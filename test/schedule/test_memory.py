@@ -284,8 +284,8 @@ def test_a_softmax_lies_where_its_exponentials_lay():
     decisions = [each for step in assigned.steps for each in step.kernel.decisions]
     told = [f"{each.subject}: {each.reason}" for each in decisions if each.kind == "reuse"]
     assert told[-1] == (
-        "div f32[256,512]: it is computed in the memory of exp f32[256,512], which nobody reads "
-        "after it."
+        "div f32[256,512]: it is computed in the memory of the operand exp f32[256,512], which "
+        "nobody reads after it."
     )
 
 

@@ -210,7 +210,7 @@ def test_nothing_stored_is_computed_again_for_a_row_too_long_to_keep():
 
     assert told == (
         "kernel 2 from kernel 1: add f32[2,200000]: add f32[2,200000] would be computed again: no "
-        "row of it stays on chip."
+        "row of it stays on chip. Joined, they would spare at most a launch and 3.2 MB of moving."
     )
 
 

@@ -22,7 +22,7 @@ from tinytensor.schedule.describe import describe
 from tinytensor.schedule.narrowing import narrow_writes
 
 FOLDS = (Op.REDUCE, Op.CONTRACT)
-REASON = "it is computed in the memory of {}, which nobody reads after it."
+REASON = "it is computed in the memory of the operand {}, which nobody reads after it."
 
 
 def may_take(kernel: Kernel, output: int, operand: int) -> bool:
