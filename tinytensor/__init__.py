@@ -16,7 +16,7 @@ from tinytensor.control.while_loop import while_loop
 from tinytensor.dtype import dtypes
 from tinytensor.explain import explain
 from tinytensor.functions import tensor
-from tinytensor.jit.function import jit
+from tinytensor.jit import jit
 from tinytensor.profile import profile
 from tinytensor.runtime.device import Device
 from tinytensor.tensor import autograd

@@ -7,6 +7,7 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -33,6 +34,8 @@ from tinytensor.schedule_cache import keep_plan, key_of_structure, read_plan
 from tinytensor.structure import Structure, structure_of, variables_of
 from tinytensor.timing import WATCHES, count, now, tell, timed
 
+OP = attrgetter("op")
+APART = frozenset((Op.COPY, Op.RUN))  # what is computed before what it lies below
 MOST_SCHEDULES = 1024
 MOST_UNREAD = 256
 
@@ -252,7 +255,9 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
     known = _computed_among(nodes)
     if known:
         nodes = walk(roots, stop=set(known))
-    apart = [each for each in nodes if each.op in (Op.COPY, Op.RUN) and each not in known]
+    apart = []
+    if not APART.isdisjoint(map(OP, nodes)):
+        apart = [each for each in nodes if each.op in APART and each not in known]
     if not apart and not known:
         return Graph(tuple(roots), nodes, known)
     for node in apart:
@@ -390,7 +395,7 @@ def probes_below(
     roots: Sequence[UOp], order: Sequence[UOp], sites: Sequence[Site | None]
 ) -> list[Probe]:
     """Return a probe for each CHECK that some values depend on."""
-    if not [node for node in order if node.op is Op.CHECK]:
+    if Op.CHECK not in map(OP, order):
         return []
     site = next((each for each in sites if each is not None), None)
     checks = [node for node in walk(roots) if node.op is Op.CHECK]
@@ -424,11 +429,7 @@ def _replay_for(
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
     options = (config.fuse, config.verify, config.stress, config.fp32_matmul, config.tune)
     variables = variables_of(order)
-    structure: Structure
-    if variables:
-        structure = structure_of(order, roots, replaceable, variables)
-    else:
-        structure = _structure_of(order, roots, replaceable)
+    structure = structure_of(order, roots, replaceable, variables)
     key = (structure, tuple(map(value_of, variables)), device.name, options)
     known = _SCHEDULES.get(key)
     if known is None or not _shows_enough(known):
@@ -456,27 +457,6 @@ def _replay_for(
 def _shows_enough(replay: Replay) -> bool:
     """Whether a plan made before has all that DEBUG tells of it."""
     return not wants_schedule() and (not config.debug or replay.has_kernels)
-
-
-def _structure_of(
-    order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp]
-) -> Structure:
-    """Describe a graph up to which buffers its leaves are; equal buffers stay equal.
-
-    Nor does it matter to a schedule where gradients end.
-    """
-    numbers = dict(zip(order, range(len(order)), strict=True))
-    number_of = numbers.__getitem__
-    described: list[object] = []
-    for node in order:
-        op = node.op
-        if op is Op.BUFFER:
-            described += (node.dtype, node.shape)
-        else:
-            content = None if op is Op.DETACH else node.content
-            described += (op, node.dtype, content, *map(number_of, node.operands))
-    pairs = [(numbers[root], numbers.get(leaf)) for root, leaf in replaceable.items()]
-    return (*described, None, *[numbers[root] for root in roots], *pairs)
 
 
 def _with_line(sentence: str, sites: Sequence[Site | None]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import TraceError, caller_site
 from tinytensor.ops.uop import UOp, buffer
@@ -139,16 +140,22 @@ class _Active(threading.local):
 
 
 ACTIVE = _Active()
+TRACES: list[Trace] = []  # of all threads
 
 
 @contextmanager
 def tracing(trace: Trace | None) -> Iterator[None]:
     """Let a trace take note of what this thread does inside the block."""
     before, ACTIVE.trace = ACTIVE.trace, trace
+    if trace is not None:
+        TRACES.append(trace)
+        config.note_change()  # so that jitted functions ask whether this thread traces
     try:
         yield
     finally:
         ACTIVE.trace = before
+        if trace is not None:
+            TRACES.remove(trace)
 
 
 def paused() -> Any:  # noqa: ANN401 - a context

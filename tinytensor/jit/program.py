@@ -313,7 +313,7 @@ def refill(cell: Cell, memory: Buffer) -> None:
 
 def fresh_cell(memory: Buffer, spec: Spec) -> Cell:
     """Return a cell with a value in memory."""
-    cell = FilledCell.__new__(FilledCell)
+    cell: FilledCell = FilledCell()
     cell.memory, cell.spec = memory, spec
     cell.lifted, cell.parts, cell.replaced = frozenset(), NO_PARTS, None
     return cell

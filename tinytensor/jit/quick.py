@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tinytensor.config import Config
+from tinytensor.config import CHANGES
 from tinytensor.control.legs import Legs
 from tinytensor.jit.program import MISS, Finder, Origin, Output, Program
 from tinytensor.replay import Replay
+from tinytensor.runtime.buffer import Block, Buffer, Taker
 from tinytensor.tensor.base import NO_PARTS, FilledCell, TensorBase
 from tinytensor.tensor.grad_mode import MODE
-from tinytensor.tracing import ACTIVE
 
 Quick = Callable[..., Any]  # Any: what the user's function returns, or MISS
 
@@ -64,18 +64,17 @@ class _Writer:
         self.program = program
         self.lines: list[str] = []
         self.names: dict[str, Any] = {  # Any: objects of all kinds
-            "ACTIVE": ACTIVE,
-            "Cell": FilledCell,
-            "Config": Config,
+            "Block": Block,
+            "CHANGES": CHANGES,
+            "FilledCell": FilledCell,
             "MISS": MISS,
             "MODE": MODE,
             "NO_PARTS": NO_PARTS,
             "empty": frozenset(),
-            "new_cell": FilledCell.__new__,
             "new_tensor": TensorBase.__new__,
             "tally": tally,
         }
-        self._refuse("ACTIVE.trace is not None or Config.changes != tally.changes")
+        self._refuse("CHANGES.count != tally.changes")
         self._refuse(f"MODE.is_enabled is not {is_enabled}")
 
     def write_guards(self, kinds: list[type[TensorBase]]) -> None:
@@ -89,11 +88,13 @@ class _Writer:
             self.lines.append(f"c{number} = {self._tensor(source.find)}.cell")
             self.lines.append(f"m{number} = c{number}.memory")
             self._refuse(f"m{number} is None or c{number}.spec is not {spec}")
-            for other in range(number):
-                self._refuse(f"c{number} is c{other}")
+        cells = [f"c{number}" for number in range(len(self.program.sources))]
+        if len(cells) > 1:
+            self._refuse(f"len({{{', '.join(cells)}}}) < {len(cells)}")
         for number, reader in enumerate(self.program.readers):
             tensor = self._tensor(reader.find)
-            self._refuse(f"{tensor}.cell is not c{reader.source}")
+            if tensor != self._tensor(self.program.sources[reader.source].find):
+                self._refuse(f"{tensor}.cell is not c{reader.source}")
             if not reader.is_argument:
                 view = self._name("view", number, reader.view)
                 self._refuse(f"{tensor}._view is not {view}")
@@ -107,19 +108,17 @@ class _Writer:
         """Allocate the results and the arena, and launch the kernels."""
         addresses = [self._address(slot) for slot in self.program.in_place.slots]
         for number, take in enumerate(replay.takers):
-            self.lines.append(f"r{number} = {self._name('take', number, take)}()")
-            addresses.append(f"r{number}.address")
+            addresses.append(self._take(f"r{number}", take))
         if replay.take_arena is not None:
-            self.names["take_arena"] = replay.take_arena
-            self.lines.append("arena = take_arena()")
-        addresses.append("arena.address")
+            addresses.append(self._take("arena", replay.take_arena))
         for number, call in enumerate(replay.calls):
-            start = self._name("start", number, call.launcher.start)
+            launcher, places = call.start.launcher, call.start.places
+            start = self._name("start", number, launcher.start)
             given = [
-                addresses[base] + (f" + {offset}" if offset else "") for base, offset in call.places
+                addresses[base] + (f" + {offset}" if offset else "") for base, offset in places
             ]
-            if call.launcher.workspace is not None:
-                given.append(f"{self._name('workspace', number, call.launcher.workspace)}()")
+            if launcher.workspace is not None:
+                given.append(f"{self._name('workspace', number, launcher.workspace)}()")
             self.lines.append(f"{start}({', '.join(given)})")
 
     def write_results(self) -> None:
@@ -148,7 +147,7 @@ class _Writer:
         cell = f"d{number}"
         self.lines += [
             f"r{value.result}.site = {self._name('value_site', number, value.site)}",
-            f"{cell} = new_cell(Cell)",
+            f"{cell} = FilledCell()",
             f"{cell}.memory = r{value.result}",
             f"{cell}.spec = {spec}",
             f"{cell}.lifted = empty",
@@ -167,6 +166,35 @@ class _Writer:
             f"{tensor}.device = {output.device!r}",
             f"{tensor}.site = {self._name('site', number, output.site)}",
         ]
+
+    def _take(self, name: str, take: Callable[[], Buffer]) -> str:
+        """Allocate a buffer of that name; return its address, which has a name as well."""
+        taken = f"take_{name}"
+        self.names[taken] = take
+        address = f"{name}_address"
+        if not isinstance(take, Taker):
+            self.lines += [f"{name} = {taken}()", f"{address} = {name}.address"]
+            return address
+        allocator, blocks, held = f"allocator_{name}", f"blocks_{name}", f"held_{name}"
+        self.names.update({allocator: take.allocator, blocks: take.blocks})
+        self.names[f"device_{name}"] = take.allocator.device
+        total = f"{allocator}.allocated_bytes"
+        self.lines += [
+            "try:",
+            f"    {address} = {blocks}.pop()",
+            "except IndexError:",
+            f"    {name} = {taken}()",
+            f"    {address} = {name}.address",
+            "else:",
+            f"    {held} = {total} = {total} + {take.block_bytes}",
+            f"    if {held} > {allocator}.peak_bytes: {allocator}.peak_bytes = {held}",
+            f"    {name} = Block()",
+            f"    {name}.is_shared, {name}.site = False, None",
+            f"    {name}.device = device_{name}",
+            f"    {name}.nbytes, {name}.block_bytes = {take.nbytes}, {take.block_bytes}",
+            f"    {name}.address = {address}",
+        ]
+        return address
 
     def _refuse(self, condition: str) -> None:
         self.lines.append(f"if {condition}: return MISS")
