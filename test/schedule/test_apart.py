@@ -146,6 +146,20 @@ def test_each_pair_of_a_block_has_one_line():
     assert sum(map(len, pairs)) == 10
 
 
+def test_a_value_is_named_as_by_the_kernel_that_stores_it():
+    calls = schedule([build().uop], CPU_AVX512, Options(3, verify=False, stress=False))
+    stored = [
+        {each.subject for each in call.kernel.decisions if each.kind == "store"} for call in calls
+    ]
+
+    told = [each for apart in apart_of(calls) for each in apart]
+
+    makers = [int(each.subject.removeprefix("from kernel ")) for each in told]
+    names = [each.reason.partition(": ")[0] for each in told]
+    assert all(name in stored[maker - 1] for name, maker in zip(names, makers, strict=True))
+    assert any("#" in name for name in names)
+
+
 def test_equal_layers_have_equal_reasons():
     x = ones(64, 64)
     for _ in range(3):
