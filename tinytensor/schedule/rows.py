@@ -168,9 +168,10 @@ def _region_of(group: Group, dropped: Sequence[UOp], at: Mapping[UOp, int]) -> R
     needed = {*read} - group.written.keys()
     spared = sum(map(_bytes, [*read, *dropped])) - sum(map(_bytes, needed))
     shared = "over the same rows" if folds else "that read the same elements"
-    joined = f"{len(regions)} kernels {shared} are one"
-    reason = f"{joined}, and counted apart below; {short_size(spared)} less to move."
-    region.drafts.append(Draft("fuse", anchor, (reason,)))
+    names = [piece for each in regions for piece in (", ", each.anchor)][1:]
+    less = f"{short_size(spared)} less to move, from one to another and of what several read."
+    reason = (f"{len(regions)} kernels {shared} are one: ", *names, f"; {less}")
+    region.drafts.append(Draft("fuse", anchor, reason))
     region.drafts.extend(draft for each in regions for draft in each.drafts)
     for each in reversed(regions):  # of several reasons the first one counts
         region.apart.update(each.apart)

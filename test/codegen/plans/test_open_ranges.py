@@ -173,7 +173,9 @@ def test_a_plan_that_fixes_extents_declines_them():
     told = {each.subject: each.reason for each in choice.decisions}
 
     assert choice.plan == "reduction"
-    assert told["reduction"] == "rows: 16 x 8 lanes fold one result, then join."
+    assert (
+        told["reduction"] == "rows: 8 vectors of 16 lanes fold parts of one row, joined at its end."
+    )
 
 
 def test_an_extent_is_known_at_launch():
