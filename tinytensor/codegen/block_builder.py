@@ -225,11 +225,16 @@ class BlockBuilder(Builder):
         tile: UOp,
         offset: int = 0,
         rounds: bool = False,
+        box: tuple[int, ...] = (),
+        steps: tuple[int, ...] = (),
     ) -> UOp:
-        """Return global memory, seen as an array (innermost axis first), in boxes like the tile."""
-        box = (tile.attrs.columns, tile.attrs.rows, *[1] * (len(shape) - 2))
+        """Return global memory, seen as an array (innermost axis first), in boxes like the tile.
+
+        A box has the tile's columns and rows, or those of further axes of the array as well.
+        """
+        box = box or (tile.attrs.columns, tile.attrs.rows, *[1] * (len(shape) - 2))
         swizzle = box[0] * tile.dtype.itemsize if tile.attrs.swizzle else 0
-        attrs = b.TensorMapAttrs(tuple(shape), tuple(strides), box, swizzle, offset, rounds)
+        attrs = b.TensorMapAttrs(tuple(shape), tuple(strides), box, swizzle, offset, rounds, steps)
         return UOp(Op.TENSOR_MAP, buffer.dtype, (buffer,), attrs)
 
     def bulk_load(

@@ -149,7 +149,8 @@ class TensorMapAttrs:
 
     Shape and box are innermost first, in elements; strides (one fewer, of the axes after the
     first) and the offset of the first element too. `swizzle_bytes` is 0, 32, 64 or 128. With
-    `rounds`, float32 is rounded to TF32 on its way to shared memory.
+    `rounds`, float32 is rounded to TF32 on its way to shared memory. With `steps` a box takes each
+    step-th place of an axis.
     """
 
     shape: tuple[int, ...]
@@ -158,6 +159,7 @@ class TensorMapAttrs:
     swizzle_bytes: int
     offset: int = 0
     rounds: bool = False
+    steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

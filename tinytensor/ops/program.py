@@ -11,6 +11,7 @@ class TensorMap:
 
     Shape and box in elements, innermost first. Units: `offset_bytes` from the buffer's begin;
     `strides_bytes` of the axes after the first. With `rounds`, float32 is rounded to TF32.
+    A box takes each step-th place of an axis, where there are `steps`.
     """
 
     number: int
@@ -21,6 +22,7 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle_bytes: int
     rounds: bool = False
+    steps: tuple[int, ...] = ()
 
 
 INSTANCE_WORDS = 512  # 4 KiB: what every GPU takes as parameters of a launch

@@ -81,8 +81,8 @@ class _Block:
         self.b, self.flat, self.tiling = b, flat, tiling
         self.stages = stages = pipeline.candidate.stages
         rows, columns = pipeline.boxes
-        self.x = Factor(b, rows, flat.k, tiling.block_m, stages)
-        self.y = Factor(b, columns, flat.k, tiling.block_n, stages)
+        self.x = Factor(b, rows, flat.m, flat.k, tiling.block_m, stages)
+        self.y = Factor(b, columns, flat.n, flat.k, tiling.block_n, stages)
         self.part = pipeline.part
         steps = math.ceil(flat.k.extent / self.x.block_k)
         self.steps = math.ceil(steps / pipeline.candidate.parts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from tinytensor.codegen.plans.patches import PATCH
 from tinytensor.codegen.plans.tiling_cuda import Work
 from tinytensor.target import Target
 
@@ -103,6 +104,7 @@ TILINGS = (
     HopperTiling("half", 128, 64, 8, 2),
     HopperTiling("flat", 64, 128, 8, 1),
     HopperTiling("small", 64, 64, 10, 1),
+    HopperTiling("long", 64, 256, 5, 2, alternates=True),
     HopperTiling("wide 208", 128, 208, 4, 2),
     HopperTiling("broad 160", 128, 160, 5, 2),
     HopperTiling("square 112", 128, 112, 7, 2),
@@ -119,10 +121,14 @@ def columns_of(extent: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One factor: whether its rows run along k, and whether they begin at whole lines of L2."""
+    """One factor: whether its rows run along k, and whether they begin at whole lines of L2.
+
+    With `is_in_patches` its tiles are whole patches, of PATCH rows or columns.
+    """
 
     is_along_k: bool
     is_in_lines: bool
+    is_in_patches: bool = False
 
     def stage_bytes(self, extent: int, width: int) -> int:
         """Return the bytes of one stage of `width` values of k; along m or n, in whole tiles."""
@@ -150,6 +156,7 @@ class Need:
     tray_bytes: int
     a: Side
     b: Side
+    read_bytes: int
 
     @property
     def block_k(self) -> int:
@@ -165,7 +172,7 @@ class Need:
     def nbytes(self) -> int:
         """The bytes of both factors and one result, each once."""
         work = self.work
-        return work.batch * work.itemsize * ((work.m + work.n) * self.k + work.m * work.n)
+        return self.read_bytes + work.batch * work.itemsize * work.m * work.n
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +220,8 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     nbytes = sum(sizes)
     stages = min(tiling.stages, (target.shared_bytes - tray_bytes - MBARRIER_BYTES) // nbytes)
     is_long = tiling.held * need.epilogue_ops > MOST_OPS
-    if stages < 2 or is_long or (parts > 1 and not trays):
+    cuts = [side.is_in_patches and x % PATCH > 0 for side, x in zip(sides, extents, strict=True)]
+    if stages < 2 or is_long or (parts > 1 and not trays) or any(cuts):
         return None
     mirrors = parts == 1 and work.mirrors(*extents)
     whole = work if mirrors else replace(work, is_symmetric=False)

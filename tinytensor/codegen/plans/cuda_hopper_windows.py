@@ -1,0 +1,288 @@
+"""Turns a contraction that reads windows into one over patches, which the copy engine moves.
+
+A tap of a convolution is the same box of the input, begun elsewhere: what lies beyond the border
+the engine reads as 0. So a factor that repeats elements is not written out for each window. Where
+its rows cannot be boxes, because 16 bytes do not divide them or windows step along them, it is
+first written once with its channels innermost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tinytensor.codegen.plans.block_operand import Operand
+from tinytensor.codegen.plans.block_product import ProductFacts
+from tinytensor.codegen.plans.cuda_hopper_boxes import ENGINE_BYTES, Boxes
+from tinytensor.codegen.plans.flatten import FlatContraction, total_leaf
+from tinytensor.codegen.plans.inside import guard_accesses, zero_outside
+from tinytensor.codegen.plans.memory_axes import Axis, Seen, see_axes
+from tinytensor.codegen.plans.pack_rows import Rows
+from tinytensor.codegen.plans.patches import PATCH, Walk, choose_blocks, walk_in_patches
+from tinytensor.codegen.vectorize import stride_of
+from tinytensor.ops.infer_blocks import BOX_LIMIT, RANKS, STEP_LIMIT
+from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.op import Op
+from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.uop import UOp, index_const, make_range, substitute_all, walk
+
+REPEATED = 1.5  # how often an element is read, on the average, where windows are worth it
+LEAST_INNER = PATCH // 2  # places of an axis that is made the innermost
+HALF_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a factor lies when it is read, innermost axis first; written to `rows` before, or not."""
+
+    seen: Seen
+    rows: Rows | None = None
+
+    @property
+    def inner(self) -> UOp | None:
+        """The range of which a box takes adjacent elements."""
+        steps = self.seen.axes[0].steps
+        plain = [each for each, step in steps.items() if step == 1]
+        return max(plain, key=lambda each: each.extent, default=None)
+
+
+def products_in_windows(product: ProductFacts) -> list[ProductFacts]:
+    """Return ways to run a product over patches, where a factor is read in windows."""
+    kernel = product.kernel
+    contraction = kernel.contraction
+    assert contraction is not None, "a product has a contraction"
+    if any(each.is_open for each in walk((kernel.sink,)) if each.op is Op.RANGE):
+        return []
+    ways = [
+        _Patched(product, factor, layout).facts()
+        for factor in contraction.node.operands[:2]
+        for layout in _layouts(factor, kernel)
+    ]
+    return [each for each in ways if each is not None]
+
+
+def _ranges_in(node: UOp) -> list[UOp]:
+    return [each for each in walk((node,)) if each.op is Op.RANGE]
+
+
+def _repeats(factor: UOp) -> bool:
+    """Whether the ranges of a factor read its elements again and again."""
+    read = math.prod([each.extent for each in _ranges_in(factor)])
+    elements = [node.operands[0].attrs.elements for node in walk((factor,)) if node.op is Op.LOAD]
+    return read >= REPEATED * sum(elements)
+
+
+def _layouts(factor: UOp, kernel: Kernel) -> Iterator[Layout]:
+    """Yield how a factor of windows may lie: as it does, and with a plain axis innermost."""
+    seen = see_axes(factor)
+    if seen is None or not _repeats(factor):
+        return
+    direct = _innermost_first(seen)
+    if direct is not None:
+        yield Layout(direct)
+    plain = [each for each in seen.axes if len(each.steps) == 1 and each.extent >= LEAST_INNER]
+    numbers = [each.attrs.number for each in _ranges_in(kernel.sink)]
+    if plain:
+        inner = min(plain, key=lambda each: each.stride)
+        yield _rewritten(seen, inner, 1 + max(numbers))
+
+
+def _innermost_first(seen: Seen) -> Seen | None:
+    """Return an access with its adjacent axis first; None if it has none that fills boxes."""
+    inner = [each for each in seen.axes if each.stride == 1 and each.extent >= LEAST_INNER]
+    others = [each for each in seen.axes if each not in inner]
+    unit = ENGINE_BYTES // seen.buffer.dtype.itemsize
+    fits = len(inner) == 1 and not any(each.stride % unit for each in others)
+    return replace(seen, axes=(*inner, *others)) if fits else None
+
+
+def _rewritten(seen: Seen, inner: Axis, number: int) -> Layout:
+    """Let a factor be written with an axis innermost, whose rows are padded to whole accesses."""
+    others = sorted([each for each in seen.axes if each is not inner], key=lambda x: -x.stride)
+    ranges = [make_range(number + i, each.extent) for i, each in enumerate((*others, inner))]
+    index = index_const(seen.offset)
+    for each, place in zip((*others, inner), ranges, strict=True):
+        index = index + place * each.stride
+    value = UOp(Op.LOAD, seen.buffer.dtype, (seen.buffer, simplify_index(index)))
+    along = ranges[-1]
+    operand = Operand(value, along, along, along, along.extent, 1, is_direct=False)
+    unit = Rows(operand, (), 0).access
+    pitch = math.ceil(inner.extent / unit) * unit
+    axes, stride = [replace(inner, stride=1)], pitch
+    for each in reversed(others):
+        axes.append(replace(each, stride=stride))
+        stride *= each.extent
+    return Layout(
+        replace(seen, axes=tuple(axes), offset=0), Rows(operand, tuple(ranges[:-1]), pitch)
+    )
+
+
+class _Patched:
+    """Walks the classes of a product in patches, as the layout of one factor wants them."""
+
+    def __init__(self, product: ProductFacts, windowed: UOp, layout: Layout) -> None:
+        self._product = product
+        kernel = product.kernel
+        contraction = kernel.contraction
+        assert contraction is not None, "a product has a contraction"
+        self._stores, self._node = kernel.sink.operands, contraction.node
+        a, b = self._node.operands[:2]
+        m, n = contraction.m, contraction.n
+        written = self._stores[0].operands[1]
+        if any(stride_of(written, each) == 1 for each in m):
+            a, b, m, n = b, a, n, m
+        self._factors = (a, b)
+        self._classes = [_outermost_first(each, written) for each in (m, n, contraction.k)]
+        self._layouts = {each: _direct_layout(each) for each in (a, b)}
+        self._layouts[windowed] = layout
+        self._windowed = windowed
+
+    def facts(self) -> ProductFacts | None:
+        """Return the product over patches; None where boxes of that layout make no tiles."""
+        walks = self._walk_classes()
+        if walks is None:
+            return None
+        m, n, k = walks
+        places = {each: place for one in walks for each, place in one.places.items()}
+        places[self._node] = total_leaf(self._node.attrs, k.flat)
+        a, b, *stores = substitute_all((*self._factors, *self._stores), places)
+        x, y = self._operand(self._factors[0], a, m, k), self._operand(self._factors[1], b, n, k)
+        if x is None or y is None:
+            return None
+        kept = [_store_inside(each, m, n) for each in stores]
+        windows = {**x.windows, **y.windows}
+        for store, original in zip(kept, self._stores, strict=True):
+            windows.update(self._windows_of_store(store, original, n, m))
+        walked = {each for one in walks for each in one.blocks}
+        outer = tuple([each for each in self._product.kernel.ranges if each not in walked])
+        values = (places[self._node], x.operand.value, y.operand.value)
+        flat = FlatContraction(tuple(kept), *values, outer, m.flat, n.flat, k.flat, windows)
+        return replace(self._product, flat=flat, a=x.operand, b=y.operand)
+
+    def _walk_classes(self) -> list[Walk] | None:
+        """Choose the patches of m, n and k, by what lies innermost in each factor."""
+        inner = self._inner_ranges()
+        k = self._classes[2]
+        if self._layouts[self._windowed] is None:
+            return None
+        whole = [each for each in k if not self._ends_alone(each)]
+        numbers = [each.attrs.number for each in _ranges_in(self._product.kernel.sink)]
+        walks = []
+        for number, ranges in enumerate(self._classes, 1 + max(numbers)):
+            first = next((each for each in ranges if each in inner), None)
+            blocks = choose_blocks(ranges, first, whole)
+            if blocks is None:
+                return None
+            walks.append(walk_in_patches(blocks, number))
+        return walks
+
+    def _inner_ranges(self) -> list[UOp]:
+        """List the innermost range of each factor, the other's if its class has none so far."""
+        a, b = self._factors
+        other = b if self._windowed is a else a
+        found: list[UOp] = []
+        for factor in (self._windowed, other):
+            layout = self._layouts[factor]
+            inner = None if layout is None else layout.inner
+            ranges = next((each for each in self._classes if inner in each), ())
+            is_free = not any(each in ranges for each in found)
+            if inner is not None and is_free and self._may_lead(inner):
+                found.append(inner)
+            elif inner not in found:
+                self._layouts[factor] = None
+        return found
+
+    def _may_lead(self, range_: UOp) -> bool:
+        """Whether a patch may take adjacent values of a range: at the end of k there must be 0."""
+        is_whole = range_ not in self._classes[2] or range_.extent % PATCH == 0
+        return is_whole or self._ends_alone(range_)
+
+    def _ends_alone(self, range_: UOp) -> bool:
+        """Whether every factor is 0 beyond the end of a range, as its axis ends there as well."""
+        layouts = [each for each in self._layouts.values() if each is not None]
+        axes = [axis for each in layouts for axis in each.seen.axes if range_ in axis.steps]
+        return all(each.holds_alone(range_) for each in axes)
+
+    def _operand(self, factor: UOp, value: UOp, free: Walk, k: Walk) -> _Brought | None:
+        """Say how a factor is brought to tiles: in boxes, or from rows written before."""
+        layout = self._layouts[factor]
+        boxes = None if layout is None else _boxes_of(layout, free, k)
+        if boxes is None and (factor is self._windowed or _repeats(factor)):
+            return None
+        value = simplify_index(value)
+        for each in (free, k):
+            value = value if each.inside is None else zero_outside(value, each.inside)
+        inner = k.flat if boxes is None else boxes.inner
+        operand = Operand(value, free.flat, k.flat, inner, inner.extent, 1, is_direct=False)
+        return _Brought(operand, {} if boxes is None else {value: boxes})
+
+    def _windows_of_store(self, store: UOp, original: UOp, n: Walk, m: Walk) -> dict[UOp, Boxes]:
+        """Return what the engine sees of a store, where its tray is a patch of n wide."""
+        layout = _direct_layout(original)
+        widest = max([each.operands[0].dtype.itemsize for each in self._stores])
+        boxes = None if layout is None else _boxes_of(layout, n, m)
+        fits = boxes is not None and boxes.inner is n.flat and widest <= HALF_BYTES
+        return {store: boxes} if boxes is not None and fits else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Brought:
+    """A factor over patches, and its boxes if it has any."""
+
+    operand: Operand
+    windows: dict[UOp, Boxes]
+
+
+def _direct_layout(access: UOp) -> Layout | None:
+    seen = see_axes(access)
+    direct = None if seen is None else _innermost_first(seen)
+    return None if direct is None else Layout(direct)
+
+
+def _outermost_first(ranges: Sequence[UOp], index: UOp) -> list[UOp]:
+    """Sort ranges by how far they step in an index; those that it lacks stay as they are."""
+    return sorted(ranges, key=lambda each: -abs(stride_of(index, each) or 0))
+
+
+def _store_inside(store: UOp, m: Walk, n: Walk) -> UOp:
+    for each in (m, n):
+        if each.inside is not None:
+            (store,) = guard_accesses((store,), each.inside)
+    return simplify_index(store)
+
+
+def _boxes_of(layout: Layout, free: Walk, k: Walk) -> Boxes | None:
+    """Return an access in boxes of a patch of one walk times a patch of the other."""
+    inner, (first, *others) = layout.inner, layout.seen.axes
+    along, across = (free, k) if inner in free.blocks else (k, free)
+    if inner is None or along.blocks.get(inner) != PATCH:
+        return None
+    axes, box, steps = [first], [PATCH], [1]
+    for each in across.boxed:
+        axis = next((axis for axis in others if each in axis.steps), None)
+        if axis is None or axis in axes or axis.steps[each] > STEP_LIMIT:
+            return None
+        axes.append(axis)
+        box.append(across.blocks[each])
+        steps.append(axis.steps[each])
+    rest = [axis for axis in others if axis not in axes]
+    ones = [1] * len(rest)
+    every = (*axes, *rest)
+    if len(every) not in RANKS or math.prod(box) != PATCH * PATCH:
+        return None
+    origins = {**free.origins, **k.origins}
+    boxes = Boxes(
+        buffer=layout.seen.buffer,
+        inner=along.flat,
+        places=tuple([each.place(origins) for each in every]),
+        shape=tuple([each.extent for each in every]),
+        strides=tuple([each.stride for each in every[1:]]),
+        offset=layout.seen.offset,
+        box=(*box, *ones),
+        steps=(*steps, *ones),
+        rows=layout.rows,
+        starts={free.flat: free.start, k.flat: k.start},
+    )
+    spans = [extent * step for extent, step in zip(boxes.box, boxes.steps, strict=True)]
+    return boxes if boxes.begin_at_multiples(ENGINE_BYTES) and max(spans) <= BOX_LIMIT else None
