@@ -69,8 +69,9 @@ def _ranges_in(node: UOp) -> list[UOp]:
 def _repeats(factor: UOp) -> bool:
     """Whether the ranges of a factor read its elements again and again."""
     read = math.prod([each.extent for each in _ranges_in(factor)])
-    elements = [node.operands[0].attrs.elements for node in walk((factor,)) if node.op is Op.LOAD]
-    return read >= REPEATED * sum(elements)
+    loads = [node for node in walk((factor,)) if node.op is Op.LOAD]
+    elements: int = sum([each.operands[0].attrs.elements for each in loads])
+    return read >= REPEATED * elements
 
 
 def _layouts(factor: UOp, kernel: Kernel) -> Iterator[Layout]:
@@ -258,17 +259,17 @@ def _boxes_of(layout: Layout, free: Walk, k: Walk) -> Boxes | None:
     along, across = (free, k) if inner in free.blocks else (k, free)
     if inner is None or along.blocks.get(inner) != PATCH:
         return None
-    axes, box, steps = [first], [PATCH], [1]
+    taken: dict[UOp, Axis] = {}
     for each in across.boxed:
         axis = next((axis for axis in others if each in axis.steps), None)
-        if axis is None or axis in axes or axis.steps[each] > STEP_LIMIT:
+        if axis is None or axis in taken.values() or axis.steps[each] > STEP_LIMIT:
             return None
-        axes.append(axis)
-        box.append(across.blocks[each])
-        steps.append(axis.steps[each])
-    rest = [axis for axis in others if axis not in axes]
-    ones = [1] * len(rest)
-    every = (*axes, *rest)
+        taken[each] = axis
+    every = [first, *_by_stride(others, list(taken.values()))]
+    of_axis = {every.index(axis): each for each, axis in taken.items()}
+    numbers = range(1, len(every))
+    box = [PATCH, *[across.blocks[of_axis[i]] if i in of_axis else 1 for i in numbers]]
+    steps = [1, *[every[i].steps[of_axis[i]] if i in of_axis else 1 for i in numbers]]
     if len(every) not in RANKS or math.prod(box) != PATCH * PATCH:
         return None
     origins = {**free.origins, **k.origins}
@@ -279,10 +280,18 @@ def _boxes_of(layout: Layout, free: Walk, k: Walk) -> Boxes | None:
         shape=tuple([each.extent for each in every]),
         strides=tuple([each.stride for each in every[1:]]),
         offset=layout.seen.offset,
-        box=(*box, *ones),
-        steps=(*steps, *ones),
+        box=tuple(box),
+        steps=tuple(steps),
         rows=layout.rows,
         starts={free.flat: free.start, k.flat: k.start},
     )
     spans = [extent * step for extent, step in zip(boxes.box, boxes.steps, strict=True)]
     return boxes if boxes.begin_at_multiples(ENGINE_BYTES) and max(spans) <= BOX_LIMIT else None
+
+
+def _by_stride(axes: Sequence[Axis], taken: Sequence[Axis]) -> list[Axis]:
+    """Sort axes by stride, unless that turns the order of those of which a box takes several."""
+    ordered = sorted(axes, key=lambda each: each.stride)
+    if [each for each in ordered if each in taken] == list(taken):
+        return ordered
+    return [*taken, *[each for each in ordered if each not in taken]]

@@ -63,7 +63,7 @@ def _origins(flat: UOp, blocks: Mapping[UOp, int], counts: Mapping[UOp, int]) ->
     """Return where the patch of a value begins along each range, innermost first."""
     patch = flat // PATCH
     origins = {}
-    for number, each in enumerate(reversed(blocks), 1):
+    for number, each in enumerate(reversed(list(blocks)), 1):
         here = patch if number == len(blocks) else patch % counts[each]
         origins[each] = simplify_index(here * blocks[each])
         patch = patch // counts[each]
