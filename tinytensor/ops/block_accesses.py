@@ -201,6 +201,8 @@ def _asked_box(warp: Warp, node: UOp, tile: UOp, stage: Array, places: Sequence[
     lane = warp.single_lane(node)
     box = Box(int(stage[lane]), tuple([int(each[lane]) for each in places]), lane)
     require_stage(warp, node, tile, box.stage)
+    if box.places[0] * tile.dtype.itemsize % CHUNK_BYTES:
+        raise warp.refuse(node, f"a box begins amid {CHUNK_BYTES} bytes, at {box.places}")
     return box
 
 

@@ -81,10 +81,11 @@ class _Block:
         self.b, self.flat, self.tiling = b, flat, tiling
         self.stages = stages = pipeline.candidate.stages
         rows, columns = pipeline.boxes
-        self.x = Factor(b, rows, flat.m, flat.k, tiling.block_m, stages)
-        self.y = Factor(b, columns, flat.n, flat.k, tiling.block_n, stages)
+        k = flat.k
+        self.x = Factor(b, rows, flat.m, k, tiling.block_m, stages)
+        self.y = Factor(b, columns, flat.n, k, tiling.block_n, stages)
         self.part = pipeline.part
-        steps = math.ceil(flat.k.extent / self.x.block_k)
+        steps = math.ceil(k.extent / self.x.block_k)
         self.steps = math.ceil(steps / pipeline.candidate.parts)
         self.trays = Trays(b, flat, tiling)
         self.step = STEP_BYTES // rows.buffer.dtype.itemsize

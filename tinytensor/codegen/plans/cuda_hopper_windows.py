@@ -1,9 +1,9 @@
 """Turns a contraction that reads windows into one over patches, which the copy engine moves.
 
 A tap of a convolution is the same box of the input, begun elsewhere: what lies beyond the border
-the engine reads as 0. So a factor that repeats elements is not written out for each window. Where
-its rows cannot be boxes, because 16 bytes do not divide them or windows step along them, it is
-first written once with its channels innermost.
+the engine reads as 0. So a factor that repeats elements is not written out for each window. As no
+box may begin amid 16 bytes, windows cannot slide along the innermost axis: where they do, the
+factor is first written once with its channels innermost.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tinytensor.codegen.plans.block_axes import Axis, Seen, see_axes
 from tinytensor.codegen.plans.block_operand import Operand
+from tinytensor.codegen.plans.block_patches import PATCH, Walk, choose_blocks, walk_in_patches
 from tinytensor.codegen.plans.block_product import ProductFacts
 from tinytensor.codegen.plans.cuda_hopper_boxes import ENGINE_BYTES, Boxes
 from tinytensor.codegen.plans.flatten import FlatContraction, total_leaf
 from tinytensor.codegen.plans.inside import guard_accesses, zero_outside
-from tinytensor.codegen.plans.memory_axes import Axis, Seen, see_axes
 from tinytensor.codegen.plans.pack_rows import Rows
-from tinytensor.codegen.plans.patches import PATCH, Walk, choose_blocks, walk_in_patches
 from tinytensor.codegen.vectorize import stride_of
 from tinytensor.ops.infer_blocks import BOX_LIMIT, RANKS, STEP_LIMIT
 from tinytensor.ops.kernel import Kernel
@@ -90,33 +90,49 @@ def _layouts(factor: UOp, kernel: Kernel) -> Iterator[Layout]:
 
 
 def _innermost_first(seen: Seen) -> Seen | None:
-    """Return an access with its adjacent axis first; None if it has none that fills boxes."""
+    """Return an access with its adjacent axis first; None if it has none that fills boxes.
+
+    Boxes begin at multiples of 16 bytes, so no window may slide along that axis.
+    """
     inner = [each for each in seen.axes if each.stride == 1 and each.extent >= LEAST_INNER]
     others = [each for each in seen.axes if each not in inner]
+    if len(inner) != 1:
+        return None
     unit = ENGINE_BYTES // seen.buffer.dtype.itemsize
-    fits = len(inner) == 1 and not any(each.stride % unit for each in others)
-    return replace(seen, axes=(*inner, *others)) if fits else None
+    steps = list(inner[0].steps.values())
+    if steps.count(1) != 1:
+        return None
+    steps.remove(1)
+    multiples = [inner[0].first, *steps]
+    multiples += [each.stride for each in others]
+    if any(each % unit for each in multiples):
+        return None
+    return replace(seen, axes=(*inner, *others))
 
 
 def _rewritten(seen: Seen, inner: Axis, number: int) -> Layout:
     """Let a factor be written with an axis innermost, whose rows are padded to whole accesses."""
-    others = sorted([each for each in seen.axes if each is not inner], key=lambda x: -x.stride)
-    ranges = [make_range(number + i, each.extent) for i, each in enumerate((*others, inner))]
+    others = [each for each in seen.axes if each is not inner]
+    others.sort(key=lambda each: -each.stride)
     index = index_const(seen.offset)
-    for each, place in zip((*others, inner), ranges, strict=True):
+    ranges: list[UOp] = []
+    for each in (*others, inner):
+        place = make_range(number + len(ranges), each.extent)
+        ranges.append(place)
         index = index + place * each.stride
-    value = UOp(Op.LOAD, seen.buffer.dtype, (seen.buffer, simplify_index(index)))
-    along = ranges[-1]
+    dtype = seen.buffer.dtype
+    value = UOp(Op.LOAD, dtype, (seen.buffer, simplify_index(index)))
+    *outer, along = ranges
     operand = Operand(value, along, along, along, along.extent, 1, is_direct=False)
-    unit = Rows(operand, (), 0).access
+    unit = ENGINE_BYTES // dtype.itemsize
     pitch = math.ceil(inner.extent / unit) * unit
-    axes, stride = [replace(inner, stride=1)], pitch
+    axes = [replace(inner, stride=1)]
+    stride = pitch
     for each in reversed(others):
         axes.append(replace(each, stride=stride))
         stride *= each.extent
-    return Layout(
-        replace(seen, axes=tuple(axes), offset=0), Rows(operand, tuple(ranges[:-1]), pitch)
-    )
+    written = replace(seen, axes=tuple(axes), offset=0)
+    return Layout(written, Rows(operand, tuple(outer), pitch))
 
 
 class _Patched:
@@ -147,8 +163,11 @@ class _Patched:
         m, n, k = walks
         places = {each: place for one in walks for each, place in one.places.items()}
         places[self._node] = total_leaf(self._node.attrs, k.flat)
-        a, b, *stores = substitute_all((*self._factors, *self._stores), places)
-        x, y = self._operand(self._factors[0], a, m, k), self._operand(self._factors[1], b, n, k)
+        roots = (*self._factors, *self._stores)
+        a, b, *stores = substitute_all(roots, places)
+        left, right = self._factors
+        x = self._operand(left, a, m, k)
+        y = self._operand(right, b, n, k)
         if x is None or y is None:
             return None
         kept = [_store_inside(each, m, n) for each in stores]
@@ -202,8 +221,8 @@ class _Patched:
     def _ends_alone(self, range_: UOp) -> bool:
         """Whether every factor is 0 beyond the end of a range, as its axis ends there as well."""
         layouts = [each for each in self._layouts.values() if each is not None]
-        axes = [axis for each in layouts for axis in each.seen.axes if range_ in axis.steps]
-        return all(each.holds_alone(range_) for each in axes)
+        axes = [axis for each in layouts for axis in each.seen.axes]
+        return all(each.holds_alone(range_) for each in axes if range_ in each.steps)
 
     def _operand(self, factor: UOp, value: UOp, free: Walk, k: Walk) -> _Brought | None:
         """Say how a factor is brought to tiles: in boxes, or from rows written before."""
@@ -216,15 +235,19 @@ class _Patched:
             value = value if each.inside is None else zero_outside(value, each.inside)
         inner = k.flat if boxes is None else boxes.inner
         operand = Operand(value, free.flat, k.flat, inner, inner.extent, 1, is_direct=False)
-        return _Brought(operand, {} if boxes is None else {value: boxes})
+        windows = {} if boxes is None else {value: boxes}
+        return _Brought(operand, windows)
 
     def _windows_of_store(self, store: UOp, original: UOp, n: Walk, m: Walk) -> dict[UOp, Boxes]:
         """Return what the engine sees of a store, where its tray is a patch of n wide."""
         layout = _direct_layout(original)
         widest = max([each.operands[0].dtype.itemsize for each in self._stores])
-        boxes = None if layout is None else _boxes_of(layout, n, m)
-        fits = boxes is not None and boxes.inner is n.flat and widest <= HALF_BYTES
-        return {store: boxes} if boxes is not None and fits else {}
+        if layout is None or widest > HALF_BYTES:
+            return {}
+        boxes = _boxes_of(layout, n, m)
+        if boxes is None or boxes.inner is not n.flat:
+            return {}
+        return {store: boxes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +260,9 @@ class _Brought:
 
 def _direct_layout(access: UOp) -> Layout | None:
     seen = see_axes(access)
-    direct = None if seen is None else _innermost_first(seen)
+    if seen is None:
+        return None
+    direct = _innermost_first(seen)
     return None if direct is None else Layout(direct)
 
 
@@ -253,45 +278,61 @@ def _store_inside(store: UOp, m: Walk, n: Walk) -> UOp:
     return simplify_index(store)
 
 
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """An axis of a box: how many places the box takes, and how far they are apart."""
+
+    axis: Axis
+    block: int = 1
+    step: int = 1
+
+    @property
+    def span(self) -> int:
+        """How many places lie between the ends."""
+        return self.block * self.step
+
+
 def _boxes_of(layout: Layout, free: Walk, k: Walk) -> Boxes | None:
     """Return an access in boxes of a patch of one walk times a patch of the other."""
-    inner, (first, *others) = layout.inner, layout.seen.axes
+    inner = layout.inner
     along, across = (free, k) if inner in free.blocks else (k, free)
     if inner is None or along.blocks.get(inner) != PATCH:
         return None
-    taken: dict[UOp, Axis] = {}
-    for each in across.boxed:
-        axis = next((axis for axis in others if each in axis.steps), None)
-        if axis is None or axis in taken.values() or axis.steps[each] > STEP_LIMIT:
-            return None
-        taken[each] = axis
-    every = [first, *_by_stride(others, list(taken.values()))]
-    of_axis = {every.index(axis): each for each, axis in taken.items()}
-    numbers = range(1, len(every))
-    box = [PATCH, *[across.blocks[of_axis[i]] if i in of_axis else 1 for i in numbers]]
-    steps = [1, *[every[i].steps[of_axis[i]] if i in of_axis else 1 for i in numbers]]
-    if len(every) not in RANKS or math.prod(box) != PATCH * PATCH:
+    sides = _sides(layout.seen, across)
+    if sides is None or len(sides) not in RANKS:
         return None
+    box = tuple([each.block for each in sides])
+    if math.prod(box) != PATCH * PATCH or max([each.span for each in sides]) > BOX_LIMIT:
+        return None
+    axes = [each.axis for each in sides]
     origins = {**free.origins, **k.origins}
     boxes = Boxes(
         buffer=layout.seen.buffer,
         inner=along.flat,
-        places=tuple([each.place(origins) for each in every]),
-        shape=tuple([each.extent for each in every]),
-        strides=tuple([each.stride for each in every[1:]]),
+        places=tuple([each.place(origins) for each in axes]),
+        shape=tuple([each.extent for each in axes]),
+        strides=tuple([each.stride for each in axes[1:]]),
         offset=layout.seen.offset,
-        box=tuple(box),
-        steps=tuple(steps),
+        box=box,
+        steps=tuple([each.step for each in sides]),
         rows=layout.rows,
         starts={free.flat: free.start, k.flat: k.start},
     )
-    spans = [extent * step for extent, step in zip(boxes.box, boxes.steps, strict=True)]
-    return boxes if boxes.begin_at_multiples(ENGINE_BYTES) and max(spans) <= BOX_LIMIT else None
+    return boxes if boxes.begin_at_multiples(ENGINE_BYTES) else None
 
 
-def _by_stride(axes: Sequence[Axis], taken: Sequence[Axis]) -> list[Axis]:
-    """Sort axes by stride, unless that turns the order of those of which a box takes several."""
-    ordered = sorted(axes, key=lambda each: each.stride)
-    if [each for each in ordered if each in taken] == list(taken):
-        return ordered
-    return [*taken, *[each for each in ordered if each not in taken]]
+def _sides(seen: Seen, across: Walk) -> list[_Side] | None:
+    """List the axes of a box: the innermost, then by stride, which keeps the order of a patch."""
+    first, *others = seen.axes
+    boxed: list[_Side] = []
+    for each in across.boxed:
+        axis = next((axis for axis in others if each in axis.steps), None)
+        if axis is None or axis.steps[each] > STEP_LIMIT:
+            return None
+        others.remove(axis)
+        boxed.append(_Side(axis, across.blocks[each], axis.steps[each]))
+    rest = [_Side(axis) for axis in others]
+    ordered = sorted([*boxed, *rest], key=lambda each: each.axis.stride)
+    if [each for each in ordered if each.block > 1] != boxed:
+        ordered = [*boxed, *rest]
+    return [_Side(first, PATCH), *ordered]
