@@ -4,17 +4,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from codegen.gpu_machine import cubin_of, frame_bytes, program_of, run_on_device
+from codegen.gpu_machine import cubin_of, frame_bytes, program_of, run_form, run_on_device
 from codegen.plans.plan_kernels import arrays_for, expected
 from runtime.cuda.programs import needs_nvrtc
 from schedule.reading import decisions_of, kernels_of
 
 from tinytensor import Tensor, autograd, dtypes
+from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plan import choose
 from tinytensor.codegen.plans import cuda_contraction, cuda_hopper, cuda_hopper_windows
 from tinytensor.codegen.plans.cuda_hopper_tiling import Candidate, HopperTiling
+from tinytensor.errors import InternalError
 from tinytensor.nn import functional
 from tinytensor.ops.interpret_blocks import run_launches
+from tinytensor.ops.kernel import Param
+from tinytensor.ops.op import Op
+from tinytensor.ops.tile import element_index
 from tinytensor.ops.verify import verify_linear
 from tinytensor.runtime.device import Device
 from tinytensor.target import SM90A
@@ -149,6 +154,66 @@ def test_an_epilogue_and_several_stores_over_patches(width):
     assert_exact(kernel, way, ACROSS)
 
 
+# What the engine makes of a box.
+PLANES = (3, 10, 12, 64)  # images, rows, columns, channels
+
+
+def box_reader(begin, box, steps):
+    """A kernel that copies one box of PLANES, its axes innermost first, to 64 rows of 64."""
+    elements = int(np.prod(PLANES))
+    params = [Param(F16, 64 * 64, True), Param(F16, elements, False)]
+    b = BlockBuilder("read_box", params, dtypes.int32, (1, 1, 1), 128)
+    tile, full = b.tile(F16, 64, 64, 1), b.mbarriers(1, 1)
+    with b.branch(b.thread < 1):
+        b.mbarrier_init(full)
+    b.barrier()
+    strides = tuple(int(each) for each in np.cumprod(PLANES[:0:-1]))
+    seen = b.tensor_map(b.param(1), PLANES[::-1], strides, tile, box=box, steps=steps)
+    with b.branch(b.thread < 1):
+        b.mbarrier_expect(full, 0, 64 * 64 * 2)
+        b.bulk_load(tile, 0, seen, begin, full, 0)
+    b.mbarrier_wait(full, 0, 0)
+    for first in range(0, 64 * 64, 128 * 8):
+        at = b.value(b.thread * 8 + first)
+        place = element_index(tile, b.index(0), b.value(at // 64), b.value(at % 64))
+        b.store(b.param(0), at, b.load(tile, place, 8))
+    return b.finish()
+
+
+@pytest.mark.parametrize(
+    "begin, box, steps",
+    [
+        ((0, 0, 0, 0), (64, 8, 8, 1), ()),
+        ((0, -1, 3, 2), (64, 8, 8, 1), ()),
+        ((0, -1, -2, 1), (64, 4, 4, 4), (1, 2, 3, 1)),
+        ((8, 5, 9, 0), (64, 1, 32, 2), ()),
+    ],
+)
+@pytest.mark.parametrize("run", [run_form, pytest.param(run_on_device, marks=pytest.mark.gpu)])
+def test_a_box_of_several_axes_takes_places_and_zeros(run, begin, box, steps):
+    planes = np.arange(np.prod(PLANES)).astype(F16.storage_numpy).reshape(PLANES) % 2039
+    pairs = zip(begin, box, steps or (1, 1, 1, 1), PLANES[::-1], strict=True)
+    want = planes
+    for axis, (first, count, step, extent) in enumerate(pairs):
+        places = first + step * np.arange(count)
+        taken = np.take(want, places.clip(0, extent - 1), 3 - axis)
+        inside = ((places >= 0) & (places < extent)).reshape(-1, *[1] * axis)
+        want = np.where(inside, taken, 0)
+
+    result, _ = run(box_reader(begin, box, steps), [np.zeros(64 * 64, np.float16), planes.ravel()])
+
+    np.testing.assert_array_equal(result, want.ravel())
+
+
+def test_a_box_that_begins_amid_16_bytes_is_refused():
+    arrays = [np.zeros(64 * 64, np.float16), np.zeros(np.prod(PLANES), np.float16)]
+
+    with pytest.raises(InternalError) as error:
+        run_form(box_reader((-1, 0, 0, 0), (64, 8, 8, 1), ()), arrays)
+
+    assert "a box begins amid 16 bytes, at (-1, 0, 0, 0)" in str(error.value)
+
+
 # What is chosen, and what is said.
 LARGE = ((64, 64, 56, 56), (64, 64, 3, 3))
 
@@ -163,6 +228,16 @@ def test_a_large_convolution_is_read_in_windows(which):
     (told,) = [each.reason for each in choice.decisions if each.kind == "plan"]
     assert "stages, read in windows: about " in told
     assert " 2 of 2 factors rewritten in rows before." in told
+
+
+@pytest.mark.parametrize("width, lanes", [(56, 4), (42, 2), (35, 1)])
+def test_channels_are_laid_innermost_several_pixels_at_once(width, lanes):
+    kernel = kernel_of("forward", (64, 64, 56, width), (64, 64, 3, 3), padding=1)
+
+    _, rewriting, _ = choose(kernel, SM90A).linears
+
+    loads = [node for node in rewriting.statements if node.op is Op.LOAD]
+    assert {node.dtype.lanes for node in loads} == {lanes}
 
 
 def test_channels_that_lie_innermost_are_not_rewritten():

@@ -232,10 +232,11 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     lines = sum([side.lines * size for side, size in zip(sides, sizes, strict=True)])
     # Products of a byte of each factor: those of float32, as TF32, take twice as long.
     products = tiling.block_m * tiling.block_n * ROW_BYTES / 2 / PRODUCT_RATE
+    arriving = lines if any(side.is_in_patches for side in sides) else nbytes
     shared_rate = BULK_RATE if need.nbytes <= target.l2_bytes else STREAM_RATE
     rate = min(BULK_RATE, stages * nbytes / LATENCY_CLOCKS)
     sums = max(
-        load * steps * max(products, nbytes / rate),
+        load * steps * max(products, arriving / rate),
         tiles * steps * lines / (shared_rate * multiprocessors),
         need.nbytes / target.rates.copy * CLOCK,
     )

@@ -82,11 +82,21 @@ def _layouts(factor: UOp, kernel: Kernel) -> Iterator[Layout]:
     direct = _innermost_first(seen)
     if direct is not None:
         yield Layout(direct)
-    plain = [each for each in seen.axes if len(each.steps) == 1 and each.extent >= LEAST_INNER]
-    numbers = [each.attrs.number for each in _ranges_in(kernel.sink)]
+    plain = _plain_axes(seen)
     if plain:
         inner = min(plain, key=lambda each: each.stride)
-        yield _rewritten(seen, inner, 1 + max(numbers))
+        yield _rewritten(seen, inner, _fresh_number(kernel))
+
+
+def _plain_axes(seen: Seen) -> list[Axis]:
+    """List the axes that may be made the innermost."""
+    long = [each for each in seen.axes if each.extent >= LEAST_INNER]
+    return [each for each in long if list(each.steps.values()) == [1]]
+
+
+def _fresh_number(kernel: Kernel) -> int:
+    numbers: list[int] = [each.attrs.number for each in _ranges_in(kernel.sink)]
+    return 1 + max(numbers)
 
 
 def _innermost_first(seen: Seen) -> Seen | None:
@@ -187,9 +197,8 @@ class _Patched:
         if self._layouts[self._windowed] is None:
             return None
         whole = [each for each in k if not self._ends_alone(each)]
-        numbers = [each.attrs.number for each in _ranges_in(self._product.kernel.sink)]
         walks = []
-        for number, ranges in enumerate(self._classes, 1 + max(numbers)):
+        for number, ranges in enumerate(self._classes, _fresh_number(self._product.kernel)):
             first = next((each for each in ranges if each in inner), None)
             blocks = choose_blocks(ranges, first, whole)
             if blocks is None:
@@ -198,20 +207,45 @@ class _Patched:
         return walks
 
     def _inner_ranges(self) -> list[UOp]:
-        """List the innermost range of each factor, the other's if its class has none so far."""
+        """List the innermost range of each factor; one whose range does not suit is laid anew."""
         a, b = self._factors
         other = b if self._windowed is a else a
         found: list[UOp] = []
         for factor in (self._windowed, other):
             layout = self._layouts[factor]
             inner = None if layout is None else layout.inner
-            ranges = next((each for each in self._classes if inner in each), ())
-            is_free = not any(each in ranges for each in found)
-            if inner is not None and is_free and self._may_lead(inner):
+            if not self._suits(inner, found) and factor is other:
+                layout = self._laid_anew(other, found)
+                inner = None if layout is None else layout.inner
+            if not self._suits(inner, found):
+                layout = None
+            elif inner is not None:
                 found.append(inner)
-            elif inner not in found:
-                self._layouts[factor] = None
+            self._layouts[factor] = layout
         return found
+
+    def _suits(self, inner: UOp | None, found: Sequence[UOp]) -> bool:
+        """Whether patches may take adjacent values of a range, beside what other factors want."""
+        ranges = next((each for each in self._classes if inner in each), None)
+        if inner is None or ranges is None:
+            return False
+        is_free = not any(each in ranges for each in found)
+        return inner in found or (is_free and self._may_lead(inner))
+
+    def _laid_anew(self, factor: UOp, found: Sequence[UOp]) -> Layout | None:
+        """Return a factor written with another axis innermost: of those that suit, the densest now.
+
+        Where the other one lies along k, rows along k are as good.
+        """
+        seen = see_axes(factor)
+        if seen is None or any(each in self._classes[2] for each in found):
+            return None
+        plain = _plain_axes(seen)
+        suiting = [each for each in plain if self._suits(next(iter(each.steps)), found)]
+        if not suiting:
+            return None
+        inner = min(suiting, key=lambda each: each.stride)
+        return _rewritten(seen, inner, _fresh_number(self._product.kernel))
 
     def _may_lead(self, range_: UOp) -> bool:
         """Whether a patch may take adjacent values of a range: at the end of k there must be 0."""
