@@ -1,23 +1,27 @@
 """Explains a step of training of a small transformer: `python -m extra.explain`.
 
-`--html PATH` writes the page as well; `--write docs/explain.md` puts the table into the block below
-the line `<!-- explain -->` of that document.
+`--html PATH` writes the page as well; `--write docs/explain.md` fills the blocks of that document:
+below the line `<!-- explain -->` the table, below `<!-- explain: kernel MODULE -->` all of the
+first kernel that comes from a module, and below `<!-- explain: apart MODULE MODULE -->` why two of
+these are not one.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import pathlib
 import re
+from collections.abc import Callable
 
 from extra.examples.gpt2 import Network, Shape, draw_words
 from tinytensor import Tensor, explain, manual_seed, optim
-from tinytensor.explain.record import Explanation
+from tinytensor.explain.record import ExplainedKernel, Explanation
 from tinytensor.nn.functional import cross_entropy
 
 SHAPE = Shape(layers=4, heads=4, width=256, vocabulary=1024, longest=128)
 BATCH, LENGTH = 4, 128
-BLOCK = re.compile(r"(<!-- explain -->\n+```\n).*?(```\n)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- explain(?:: ([^>]*))? -->\n+```\n).*?(```\n)", re.DOTALL)
 
 
 def main() -> None:
@@ -32,7 +36,7 @@ def main() -> None:
         options.html.write_text(found.to_html(), "utf-8")
     if options.write:
         page = options.write.read_text("utf-8")
-        options.write.write_text(fill_in(page, str(found)), "utf-8")
+        options.write.write_text(fill_in(page, functools.partial(told, found)), "utf-8")
 
 
 def explain_step() -> Explanation:
@@ -53,9 +57,28 @@ def explain_step() -> Explanation:
     return explain(training_step, repeats=9)
 
 
-def fill_in(page: str, table: str) -> str:
-    """Put a table into the block below the marker of a page."""
-    return BLOCK.sub(lambda found: f"{found[1]}{table}\n{found[2]}", page)
+def told(found: Explanation, what: str) -> str:
+    """Return what a marker asks for."""
+    kind, *modules = what.split() or ["table"]
+    kernels = [kernel_from(found, each) for each in modules]
+    if kind == "apart":
+        return found.why_apart(*[each.number for each in kernels])
+    return str(kernels[0] if kind == "kernel" else found)
+
+
+def kernel_from(found: Explanation, module: str) -> ExplainedKernel:
+    """Return the first kernel of the forward whose fold comes from a module."""
+    return next(
+        each
+        for each in found.kernels
+        for first in each.provenance[:1]
+        if first.module == module and not first.is_gradient
+    )
+
+
+def fill_in(page: str, tell: Callable[[str], str]) -> str:
+    """Put what markers ask for into the blocks below them."""
+    return BLOCK.sub(lambda block: f"{block[1]}{tell(block[2] or '')}\n{block[3]}", page)
 
 
 if __name__ == "__main__":

@@ -63,17 +63,17 @@ def section(title: str, records: Sequence[Record]) -> str:
     columns = ["work", *[f"{name}, µs" for name in engines], "best peer / ours", "ours / floor"]
     rows = [row([each for each in records if each["work"] == work], engines) for work in works]
     lines = [cells(columns), cells(["---"] * len(columns)), *map(cells, rows)]
-    return "\n".join([f"## {title}", "", place_line(records[0]), "", *lines, ""])
+    return "\n".join([f"## {title}", "", place_line(records), "", *lines, ""])
 
 
-def place_line(record: Record) -> str:
-    """Say where and at which commit a record was measured."""
+def place_line(records: Sequence[Record]) -> str:
+    """Say where and at which commits records were measured, and when the first one was."""
+    record = records[0]
+    commits = ", ".join(dict.fromkeys([f"`{each['commit']}`" for each in records]))
     machine = record.get("device") or record.get("machine")
     packages = ("driver", "torch", "jax", "nvidia-cuda-nvrtc", "numpy")
     versions = [f"{name} {record[name]}" for name in packages if name in record]
-    return (
-        ", ".join([f"{machine}", f"commit `{record['commit']}`", record["date"], *versions]) + "."
-    )
+    return ", ".join([f"{machine}", f"commit {commits}", record["date"], *versions]) + "."
 
 
 def row(records: Sequence[Record], engines: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ from tinytensor.config import SETTINGS
 
 DEBUG_LEVELS = (
     "one line per launch",
-    "the schedule: kernels, reasons, buffers, cache hits",
+    "the schedule: rates, kernels, what limits each, why no two are one, what would change that",
     "UOps in each form",
     "generated source",
     "every pass, before and after",

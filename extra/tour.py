@@ -19,7 +19,7 @@ from tinytensor import Tensor, dtypes
 from tinytensor.codegen.lower import Lowered, lower
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp
-from tinytensor.report import Planned, reads_of, schedule_lines
+from tinytensor.report import Planned, apart_of, reads_of, schedule_lines, writes_of
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import CPU_AVX512
 
@@ -92,9 +92,11 @@ STAGES: dict[str, Callable[[Tour], str]] = {
 def _planned(root: UOp) -> list[Planned]:
     """Schedule and plan a value on a machine that is the same wherever this runs."""
     calls = schedule([root], CPU_AVX512, OPTIONS)
+    lowered = [lower(call.kernel, CPU_AVX512) for call in calls]
+    told = zip(reads_of(calls), apart_of(calls), writes_of(calls), strict=True)
     return [
-        Planned(call.kernel, reads, lower(call.kernel, CPU_AVX512).decisions, False, CPU_AVX512)
-        for call, reads in zip(calls, reads_of(calls), strict=True)
+        Planned(call.kernel, reads, made.decisions, False, CPU_AVX512, apart=apart, writes=writes)
+        for call, made, (reads, apart, writes) in zip(calls, lowered, told, strict=True)
     ]
 
 

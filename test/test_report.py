@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from schedule.reading import kernels_of
+from schedule.reading import kernel_lines, kernels_of
 
 from tinytensor import Tensor, config
 from tinytensor.captures import wants_schedule
@@ -15,12 +15,16 @@ from tinytensor.report import (
     capture,
     launch_line,
     load_of,
+    moved_by,
     print_launch,
     reads_of,
     schedule_lines,
+    spent_by,
     work_of,
+    writes_of,
 )
 from tinytensor.schedule.schedule import Options, schedule
+from tinytensor.schedule.take_over import merge_params
 from tinytensor.target import CPU_AVX512
 
 
@@ -95,16 +99,16 @@ def test_a_schedule_says_each_reason_once():
     kernel = kernel_of((tensor(8, 8) @ tensor(8, 8) + 1.0) * 2.0)
     plan = [Decision("plan", "loops", "it runs any kernel.")]
 
-    lines = schedule_lines(
-        [planned(kernel, plan, False, "2 x f32[8,8]"), planned(kernel, (), True)]
-    )
+    lines = kernel_lines([planned(kernel, plan, False, "2 x f32[8,8]"), planned(kernel, (), True)])
 
-    # 2 * 8 ** 3 + 2 * 64 operations; 1024 / 240e9 + 128 / 120e9 s; 3 * 256 bytes / 100e9 s.
-    parts = "1.15 kflop 5.33 ns, 768 B 7.68 ns, launch 1 us."
-    takes = f"  takes     1.01 us, limited by the launch: {parts}"
+    # 2 * 8 ** 3 operations at 240e9 a second and 2 * 64 at 120e9; 3 * 256 bytes at 100e9.
+    computing = "computing 5.33 ns (1.02 k flop of f32 products 4.27 ns, 128 simple ops 1.07 ns)"
+    moving = "moving 7.68 ns (512 B read, 256 B written)"
+    takes = f"  takes     1.01 us, limited by the launch (99%): {computing}; {moving}; launch 1 us."
     told = [
         "  contract  sum of products: batch=1 m=8 n=8 k=8; a f32, b f32, summed in f32.",
-        "  fuse      add, mul f32[8,8]: each element has one reader, in the same space.",
+        "  fuse      add, mul f32[8,8]: each element needs one element of what was folded, at the "
+        "same place.",
         "  store     mul f32[8,8]: its value was asked for.",
     ]
     assert lines == [
@@ -121,28 +125,87 @@ def test_a_schedule_says_each_reason_once():
 
 @pytest.mark.parametrize(
     ("shape", "words"),
-    [((200,), "800 B 8 ns"), ((2000,), "8 kB 80 ns"), ((2000, 1000), "8 MB 80 us")],
+    [
+        ((200,), "moving 8 ns (0 B read, 800 B written)"),
+        ((2000,), "moving 80 ns (0 B read, 8 kB written)"),
+        ((2000, 1000), "moving 80 us (0 B read, 8 MB written)"),
+        ((2000, 2000), "moving 427 us (0 B read, 16 MB written)"),  # at 37.5 GB/s, in memory
+    ],
 )
 def test_bytes_are_told_in_a_unit_that_suits_them(shape, words):
     kernel = kernel_of(Tensor.zeros(*shape) + 1.0)
 
-    takes = schedule_lines([planned(kernel)])[1]
+    takes = kernel_lines([planned(kernel)])[1]
 
-    assert f", {words}, launch 1 us." in takes
+    assert f" {words}; launch 1 us." in takes
 
 
 @pytest.mark.parametrize(
     ("program", "part"),
     [
-        (lambda: tensor(1000, 1000).relu(), "memory"),
-        (lambda: tensor(1000, 1000).exp(), "arithmetic"),
-        (lambda: tensor(10) + 1.0, "the launch"),
+        # 80 us of moving, 1 of the launch.
+        (lambda: tensor(1000, 1000).relu(), "memory (99%)"),
+        # 1e6 exponentials at 4e9 a second.
+        (lambda: tensor(1000, 1000).exp(), "functions (100%)"),
+        # 80 additions at 120e9 a second take 667 us, two exponentials 500.
+        (lambda: plus(plus(tensor(1000, 1000).exp(), 40).exp(), 40), "arithmetic (57%)"),
+        (lambda: tensor(10) + 1.0, "the launch (100%)"),
     ],
+    ids=["memory", "functions", "arithmetic", "launch"],
 )
 def test_what_takes_longest_limits_a_kernel(program, part):
-    takes = schedule_lines([planned(kernel_of(program()))])[1]
+    takes = kernel_lines([planned(kernel_of(program()))])[1]
 
     assert f", limited by {part}: " in takes
+
+
+def plus(x, times):
+    for _ in range(times):
+        x = x + 1.0
+    return x
+
+
+RATES = [
+    "  computing div 15 G/s, exp 4 G/s, flop of f32 products 240 G/s.",
+    "  moving    100 GB/s for values up to 8.39 MB, else 75 GB/s read and 37.5 GB/s written.",
+    "  launch    1 us; a kernel takes the longer of computing and moving, and its launch.",
+]
+
+
+def test_a_schedule_says_by_what_its_times_are_predicted():
+    kernel = kernel_of((tensor(8, 8) @ tensor(8, 8)).exp() / 3.0)
+
+    head, *rates = schedule_lines([planned(kernel)])[:4]
+
+    # 64 exponentials and divisions take 20.3 ns, 64 sums of 8 products 4.27; then the launch.
+    assert head == (
+        "schedule of 1 kernel, 1.02 us, for CPU with vectors of 64 bytes: predicted by these "
+        "rates, not measured"
+    )
+    assert rates == RATES
+
+
+def test_a_schedule_of_choices_says_what_their_times_are():
+    kernel = kernel_of((tensor(8, 8) @ tensor(8, 8)).exp() / 3.0)
+    told = Decision("apart", "from kernel 1", "it comes from a fold.")
+
+    head = schedule_lines([replace(planned(kernel), apart=[told])])[1:6]
+
+    assert head == [
+        *RATES,
+        "  choices   storing or recomputing a value is what all its kernels take longer for it; a "
+        "reason without times is a rule.",
+        "            holding is a price of memory: 8 times its bytes at 50 GB/s, half of it where "
+        "its readers are one step apart.",
+    ]
+
+
+def test_a_buffer_that_is_computed_in_place_is_read_and_written():
+    kernel = kernel_of(tensor(8) + 1.0)
+
+    in_place = merge_params(kernel, {0: 1})
+
+    assert (moved_by(kernel), moved_by(in_place)) == ((32, 32), (32, 32))
 
 
 def test_a_kernel_says_who_made_what_it_reads():
@@ -151,6 +214,35 @@ def test_a_kernel_says_who_made_what_it_reads():
     texts = reads_of(calls_of((x @ x.T + 1.0) @ x))
 
     assert texts == ["f32[4,3]", "f32[4,3]; f32[4,4] of kernel 1"]
+
+
+@pytest.mark.parametrize(("columns", "times"), [(100, 1), (1_000_000, 2)])
+def test_functions_of_a_row_are_computed_once_where_it_stays_on_chip(columns, times):
+    wave = tensor(2, columns).exp()
+    (kernel,) = kernels_of(wave + wave.sum(1, keepdim=True), target=NEVER_STORED)
+
+    spent = spent_by(kernel, CPU_AVX512)["exp"]
+
+    assert spent.count == times * 2 * columns
+
+
+def test_a_kernel_says_for_whom_it_writes():
+    x = tensor(4, 3)
+    y = x @ x.T + 1.0
+
+    texts = writes_of(
+        schedule(
+            [y.uop, (y @ x).uop, y.T.flip(0).sum(1, keepdim=True).uop],
+            CPU_AVX512,
+            Options(2, True, False),
+        )
+    )
+
+    assert texts == [
+        "f32[4,4] for kernels 2, 3",
+        "f32[4,3] for the caller",
+        "f32[4,1] for the caller",
+    ]
 
 
 ADDITION, EXPONENTIAL, MULTIPLICATION = 1 / 120e9, 1 / 4e9, 1 / 120e9

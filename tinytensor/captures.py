@@ -11,6 +11,7 @@ from typing import Any
 from tinytensor.config import config
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.uop import UOp, substitute_all
+from tinytensor.provenance import COLLECTING
 from tinytensor.runtime.device import AnyDevice, Event
 from tinytensor.timing import WATCHES
 
@@ -67,6 +68,8 @@ def watch_launches() -> Iterator[list[Launched]]:
 
 def note_forward(known: dict[UOp, UOp]) -> None:
     """Tell watchers what has been differentiated, with leaves in place of what is known."""
+    if COLLECTING.collector is not None:
+        COLLECTING.collector.keep_scheduled(known)
     for each in WATCHES:
         found = [record for record in each.notes if isinstance(record, Differentiated)]
         nodes = [node for record in found for node in record.nodes]

@@ -20,6 +20,7 @@ class Call:
     nodes: tuple[int, ...]
     extents: tuple[int, ...]
     variables: tuple[int, ...]
+    apart: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Family:
                 tuple([order[number] for number in each.nodes]),
                 each.extents,
                 tuple([variables[number] for number in each.variables]),
+                each.apart,
             )
             for each in self.calls
         ]
@@ -66,6 +68,7 @@ def family_of(
             tuple([numbers[node] for node in each.nodes]),
             each.extents,
             tuple([variables.index(node) for node in each.variables]),
+            each.apart,
         )
         for each in calls
     ]

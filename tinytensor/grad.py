@@ -20,6 +20,7 @@ from tinytensor.ops.attrs import Combine, DetachAttrs, DeviceAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.size import is_repeated
 from tinytensor.ops.uop import UOp, cast, walk
+from tinytensor.provenance import COLLECTING
 from tinytensor.tensor.formulas import (
     add,
     cos,
@@ -50,7 +51,7 @@ from tinytensor.tensor.nodes import (
     widen,
 )
 from tinytensor.tensor.updates import fold_at
-from tinytensor.timing import WATCHES, note
+from tinytensor.timing import WATCHES, note, timed
 
 Gradients = Sequence[UOp | None]
 # (results, their upstream gradients) -> the inputs' gradients; None where there is none.
@@ -226,6 +227,7 @@ def _walk(roots: Iterable[UOp], ends: Ends) -> list[UOp]:
 
 
 # The gradient of a graph.
+@timed("gradients")
 def gradients(
     roots: Sequence[UOp],
     upstreams: Sequence[UOp],
@@ -246,8 +248,12 @@ def gradients(
     found = _Accumulator(inner, targets)
     for root, upstream in zip(roots, upstreams, strict=True):
         found.add(root, upstream)
+    collector = COLLECTING.collector
     for node in reversed(inner):
         found.pass_on(node)
+        if collector is not None:
+            passed = [found.sums.get(_key_of(each)) for each in _sources(node)]
+            collector.note_gradients(node, passed)
     return [found.sums.get(_key_of(target)) for target in targets]
 
 

@@ -122,13 +122,16 @@ def _told(
     target: Target,
 ) -> list[report.Planned]:
     """Return what is to be told of each kernel, in the order in which they run."""
-    reads = report.reads_of(calls)
+    reads, apart = report.reads_of(calls), report.apart_of(calls)
+    writes = report.writes_of(calls)
     planned: list[report.Planned] = []
     for kernel, step, made, was_compiled in steps:
         call, lowered = calls[step.number], made.lowered
         plan = lowered.decisions if lowered else ()
         facts = (kernel, reads[step.number], plan, was_compiled, target, step.extents)
-        planned.append(report.Planned(*facts, call, lowered))
+        planned.append(
+            report.Planned(*facts, call, lowered, apart[step.number], writes[step.number])
+        )
     return planned
 
 

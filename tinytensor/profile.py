@@ -23,7 +23,7 @@ from tinytensor.lazy import lazy_import
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.uop import UOp
 from tinytensor.runtime.device import AnyDevice
-from tinytensor.timing import Stage, own_seconds, watch
+from tinytensor.timing import Stage, own_seconds, stage, watch
 
 if TYPE_CHECKING:
     from tinytensor.report import Work
@@ -106,6 +106,11 @@ class Profile:
         hits, misses = [self.counts.get(each, 0) for each in CACHES[cache]]
         return hits / (hits + misses) if hits + misses else None
 
+    def cache_line(self, cache: str) -> str:
+        """Say how often a cache was asked, and how often not in vain."""
+        hits, misses = [self.counts.get(each, 0) for each in CACHES[cache]]
+        return f"{cache}: {hits} of {hits + misses} found"
+
     def by_kernel(self) -> list[Total]:
         """Return the times by kernel, the longest first."""
         names = [each.name for each in self.kernels]
@@ -159,7 +164,8 @@ class _Moment:
     """A moment by the clocks of the host and of a device, when the device has nothing to do."""
 
     def __init__(self, device: AnyDevice) -> None:
-        device.synchronize()
+        with stage("wait"):
+            device.synchronize()
         self.event = device.event_record()
         self.seconds = time.perf_counter()
 
@@ -196,17 +202,12 @@ def _lines(found: Profile) -> list[str]:
     stages = found.by_stage()
     lines += [_row(each, total_us) for each in stages]
     lines += [f"compiled {each.detail} {each.seconds * 1e3:.1f} ms" for each in found.compiled]
-    return lines + [_cache_line(found, each) for each in CACHES if found.hit_rate(each) is not None]
+    return lines + [found.cache_line(each) for each in CACHES if found.hit_rate(each) is not None]
 
 
 def _row(each: Total, whole_us: float) -> str:
     share = 100 * each.time_us / whole_us if whole_us else 0.0
     return f"{each.name[:43]:44}{each.count:6}{each.time_us:12.1f}{share:7.1f} %"
-
-
-def _cache_line(found: Profile, cache: str) -> str:
-    hits, misses = [found.counts.get(each, 0) for each in CACHES[cache]]
-    return f"{cache}: {hits} of {hits + misses} found"
 
 
 # The trace file.

@@ -107,6 +107,14 @@ def from_host(array: npt.NDArray[Any], dtype: DType, device: str) -> UOp:
     return leaf
 
 
+def allocate_zeros(dtype: DType, shape: tuple[int, ...], device: str) -> UOp:
+    """Return a BUFFER leaf of zeros: no host array of that size is filled and copied."""
+    leaf = buffer(dtype, shape, device)
+    leaf.memory = Device[device].allocate(nbytes_of(leaf))
+    Device[device].fill(leaf.memory, 0)
+    return leaf
+
+
 def to_host(leaf: UOp) -> npt.NDArray[Any]:
     """Copy a BUFFER leaf's memory to a fresh array of its storage type and shape.
 

@@ -18,17 +18,27 @@ from tinytensor.dtype import dtypes
 from tinytensor.errors import Site
 from tinytensor.ops.instances import at_extent
 from tinytensor.ops.kernel import Decision, Kernel
-from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.op import ELEMENTWISE, Mark, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.text import show
-from tinytensor.ops.uop import UOp, walk
+from tinytensor.ops.uop import UOp, substitute_all, walk
 from tinytensor.schedule.cost import (
+    MOVED_PER_HELD,
     Load,
+    cached_bytes,
     evaluation_seconds,
     evaluations_of_factors,
-    moving_seconds,
+    price_name,
+    reading_seconds,
+    writing_seconds,
 )
-from tinytensor.schedule.describe import short_count, short_size, short_time, short_type
+from tinytensor.schedule.describe import (
+    describe,
+    short_count,
+    short_size,
+    short_time,
+    short_type,
+)
 from tinytensor.schedule.kernels import KernelCall
 from tinytensor.schedule.order import written_by
 from tinytensor.target import Target
@@ -52,7 +62,8 @@ class Work:
 class Planned:
     """A kernel of a schedule, what it reads, what its plan decided, and whether it was compiled.
 
-    An instanced kernel has the extents of its instances. `call` tells the values it touches; what
+    An instanced kernel has the extents of its instances. `apart` says why kernels whose results it
+    reads are not one with it. `call` tells the values it touches; what
     takes over an operand's memory is not yet merged there.
     """
 
@@ -64,6 +75,8 @@ class Planned:
     extents: Sequence[int] = ()
     call: KernelCall | None = None
     lowered: Lowered | None = None
+    apart: Sequence[Decision] = ()
+    writes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +159,51 @@ def reads_of(calls: Sequence[KernelCall]) -> list[str]:
     return texts
 
 
+def writes_of(calls: Sequence[KernelCall]) -> list[str]:
+    """Say for each kernel of a schedule which values it stores, and which kernels read them."""
+    readers: dict[UOp, list[int]] = {}
+    for number, call in enumerate(calls, start=1):
+        for node in dict.fromkeys(call.nodes):
+            readers.setdefault(node, []).append(number)
+    texts = []
+    for number, call in enumerate(calls, start=1):
+        values: dict[tuple[int, ...], list[str]] = {}
+        for node in written_by(call):
+            others = tuple([each for each in readers[node] if each != number])
+            values.setdefault(others, []).append(short_type(node))
+        texts.append(
+            "; ".join(
+                f"{_counted(types)} for {_kernels(others) or 'the caller'}"
+                for others, types in values.items()
+            )
+        )
+    return texts
+
+
+def _kernels(numbers: Sequence[int]) -> str:
+    """Return `kernel 3`, `kernels 3, 5`; nothing for none."""
+    kernels = f"kernel{'s' * (len(numbers) > 1)} "
+    return kernels * bool(numbers) + ", ".join(map(str, numbers))
+
+
+def apart_of(calls: Sequence[KernelCall]) -> list[list[Decision]]:
+    """Say for each kernel of a schedule why those it reads from are not one with it."""
+    makers: dict[UOp, int] = {}
+    told = []
+    for number, call in enumerate(calls, start=1):
+        values: dict[int, dict[str, list[str]]] = {}
+        for node, reason in zip(call.nodes, call.apart, strict=True):
+            if reason:
+                values.setdefault(makers[node], {}).setdefault(reason, []).append(describe(node))
+        pairs = [
+            (maker, " ".join([f"{_counted(names)}: {reason}" for reason, names in found.items()]))
+            for maker, found in sorted(values.items())
+        ]
+        told.append([Decision("apart", f"from kernel {maker}", text) for maker, text in pairs])
+        makers.update(dict.fromkeys(written_by(call), number))
+    return told
+
+
 def _counted(words: Sequence[str]) -> str:
     """Return words once each, with how often they occur: `f32[3], 2 x f32[4]`."""
     return ", ".join(
@@ -155,7 +213,7 @@ def _counted(words: Sequence[str]) -> str:
 
 def schedule_lines(planned: Sequence[Planned]) -> list[str]:
     """Return DEBUG=2's lines: each kernel, what it reads and takes, and why it is as it is."""
-    lines: list[str] = []
+    lines = _head(planned)
     for number, each in enumerate(planned, start=1):
         made = "compiled before" if each.was_compiled else "compiled now"
         instances = f"  {len(each.extents)} instances" if each.extents else ""
@@ -163,40 +221,164 @@ def schedule_lines(planned: Sequence[Planned]) -> list[str]:
         lines.append(f"{head}  {made}")
         if each.reads:
             lines.append(f"  reads     {each.reads}.")
-        whole = at_extent(each.kernel, sum(each.extents)) if each.extents else each.kernel
-        lines.append(f"  takes     {_takes(whole, each.target)}")
-        decisions = merged((*each.kernel.decisions, *each.plan))
+        if each.writes:
+            lines.append(f"  writes    {each.writes}.")
+        lines.append(f"  takes     {_takes(_whole(each), each.target)}")
+        decisions = merged((*each.apart, *each.kernel.decisions, *each.plan))
         lines.extend(f"  {told.kind:9} {told.subject}: {told.reason}" for told in decisions)
+    return lines
+
+
+def _whole(planned: Planned) -> Kernel:
+    """Return a kernel over all its instances."""
+    extents = planned.extents
+    return at_extent(planned.kernel, sum(extents)) if extents else planned.kernel
+
+
+def _head(planned: Sequence[Planned]) -> list[str]:
+    """Say once for what machine all is planned, by which rates, and what the times mean."""
+    if not planned:
+        return []
+    target = planned[0].target
+    rates, cached = target.rates, short_size(cached_bytes(target))
+    found: dict[str, float] = {}
+    for each in planned:
+        for name, spent in spent_by(_whole(each), target).items():
+            found[name] = spent.count / spent.seconds
+    computed = [f"{name} {short_count(rate)}/s" for name, rate in sorted(found.items())]
+    speeds = (rates.cache, rates.read, rates.write, rates.copy)
+    small, read, written, copied = [f"{short_size(each)}/s" for each in speeds]
+    loads = [load_of(_whole(each), target).seconds for each in planned]
+    total = short_time(sum(loads) + len(loads) * rates.launch_seconds)
+    launch = short_time(rates.launch_seconds)
+    count = f"{len(planned)} kernel{'s' * (len(planned) != 1)}"
+    machine = f"{target.name} with vectors of {target.vector_bytes} bytes"
+    lines = [
+        f"schedule of {count}, {total}, for {machine}: predicted by these rates, not measured",
+        f"  computing {', '.join(computed) or 'nothing'}.",
+        f"  moving    {small} for values up to {cached}, else {read} read and {written} written.",
+        f"  launch    {launch}; a kernel takes the longer of computing and moving, and its launch.",
+    ]
+    kinds = {told.kind for each in planned for told in (*each.apart, *each.kernel.decisions)}
+    if not kinds.isdisjoint(("apart", "recompute", "spare")):
+        lines += [
+            "  choices   storing or recomputing a value is what all its kernels take longer for "
+            "it; a reason without times is a rule.",
+            f"            holding is a price of memory: {MOVED_PER_HELD} times its bytes at "
+            f"{copied}, half of it where its readers are one step apart.",
+        ]
     return lines
 
 
 def _takes(kernel: Kernel, target: Target) -> str:
     """Predict a kernel's time by the target's rates, and say what it is made of."""
-    work, load = work_of(kernel), load_of(kernel, target)
-    launch = target.rates.launch_seconds
-    parts = {"arithmetic": load.arithmetic, "memory": load.memory, "the launch": launch}
+    spent, (read, written) = spent_by(kernel, target), moved_by(kernel)
+    load, launch = load_of(kernel, target), target.rates.launch_seconds
+    total = load.seconds + launch
+    functions = sum(each.seconds for each in spent.values() if each.is_function)
+    parts = {"arithmetic": load.arithmetic - functions, "functions": functions}
+    if load.memory >= load.arithmetic:
+        parts = {"memory": load.memory}
+    parts["the launch"] = launch
+    limit = max(parts, key=parts.__getitem__)
+    ordered = sorted(spent.items(), key=lambda each: -each[1].seconds)
+    counts = [
+        f"{short_count(each.count).rstrip()} {name} {short_time(each.seconds)}"
+        for name, each in ordered
+    ]
+    parted = f" ({', '.join(counts)})" * bool(counts)
+    computing = f"computing {short_time(load.arithmetic)}{parted}"
     return (
-        f"{short_time(load.seconds + launch)}, limited by {max(parts, key=parts.__getitem__)}: "
-        f"{short_count(work.flops)}flop {short_time(load.arithmetic)}, "
-        f"{short_size(work.bytes_moved)} {short_time(load.memory)}, launch {short_time(launch)}."
+        f"{short_time(total)}, limited by {limit} ({parts[limit] / total:.0%}): {computing}; "
+        f"moving {short_time(load.memory)} ({short_size(read)} read, {short_size(written)} "
+        f"written); launch {short_time(launch)}."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """How often a kernel computes what has one price, and how long that takes."""
+
+    count: int = 0
+    seconds: float = 0.0
+    is_function: bool = False
 
 
 def load_of(kernel: Kernel, target: Target) -> Load:
     """Price a kernel as loops run it; indices are not counted."""
+    spent = spent_by(kernel, target).values()
+    accesses = _accesses(kernel)
+    read = sum(reading_seconds(_size(kernel, each), target) for each in accesses[Op.LOAD])
+    written = sum(writing_seconds(_size(kernel, each), target) for each in accesses[Op.STORE])
+    return Load(sum(each.seconds for each in spent), read + written)
+
+
+def moved_by(kernel: Kernel) -> tuple[int, int]:
+    """Return the bytes a kernel reads and writes, those of each buffer once."""
+    found = _accesses(kernel)
+    read, written = (sum(_size(kernel, n) for n in found[op]) for op in (Op.LOAD, Op.STORE))
+    return read, written
+
+
+def _accesses(kernel: Kernel) -> dict[Op, set[int]]:
+    """Return the numbers of the params that are read, and of those that are written."""
+    found: dict[Op, set[int]] = {Op.LOAD: set(), Op.STORE: set()}
+    for node in walk((kernel.sink,)):
+        if node.op in found:
+            found[node.op].add(node.operands[0].attrs.number)
+    return found
+
+
+def _size(kernel: Kernel, number: int) -> int:
+    param = kernel.params[number]
+    return param.elements * param.dtype.itemsize
+
+
+def spent_by(kernel: Kernel, target: Target) -> dict[str, Spent]:
+    """Sum up what a kernel computes by what it is called and costs, as loops run it."""
     nodes = walk((kernel.sink,))
     varies = dependencies(nodes)
     counts: dict[UOp, int] = dict.fromkeys(nodes, 0)
     for top in [node for node in nodes if node.op in NESTS]:
         for node, count in _counts_below(top, kernel, varies, target):
             counts[node] = max(counts[node], count)
-    seconds = sum(
-        counts[node] * evaluation_seconds(node, target)
-        for node in nodes
-        if node.dtype is not dtypes.index
-    )
-    sizes = [param.elements * param.dtype.itemsize for param in kernel.params]
-    return Load(seconds, sum(moving_seconds(size, target) for size in sizes))
+    twins = _twins(kernel, nodes, varies, target)
+    for node, twin in twins.items():
+        counts[twin] = max(counts[node], counts.get(twin, 0))
+    spent: dict[str, Spent] = {}
+    for node in [*(each for each in nodes if each not in twins), *dict.fromkeys(twins.values())]:
+        seconds = evaluation_seconds(node, target)
+        if node.dtype is not dtypes.index and counts[node] and seconds:
+            name = price_name(node)
+            known = spent.get(name, Spent())
+            flops = 2 if node.op is Op.CONTRACT else 1
+            spent[name] = Spent(
+                known.count + flops * counts[node],
+                known.seconds + counts[node] * seconds,
+                node.op.mark is Mark.TRANSCENDENTAL,
+            )
+    return spent
+
+
+def _twins(
+    kernel: Kernel, nodes: Sequence[UOp], varies: Mapping[UOp, frozenset[UOp]], target: Target
+) -> dict[UOp, UOp]:
+    """Return functions that several folds or stores need of a row: plans keep them on chip.
+
+    Those are the same but for the ranges along the row.
+    """
+    folds = [node for node in nodes if node.op is Op.REDUCE]
+    rows = {each for fold in folds for each in varies[fold]}
+    apart = [each for each in kernel.ranges if each not in rows]
+    first: dict[tuple[int, int], UOp] = {}
+    places = {
+        each: first.setdefault((number, each.extent), each)
+        for ranges in (*map(folded_ranges, folds), apart if folds else ())
+        for number, each in enumerate(ranges)
+        if each.extent * 4 <= target.row_bytes
+    }
+    functions = tuple([node for node in nodes if node.op.mark is Mark.TRANSCENDENTAL])
+    return dict(zip(functions, substitute_all(functions, places), strict=True))
 
 
 def _counts_below(

@@ -14,14 +14,16 @@ class Rates:
 
     So the same program is planned the same way each time.
 
-    Units: `copy` and `cache` in bytes a second, read plus written, in memory and in cache; `flops`
+    Units: `read` and `write` in bytes of memory a second, `cache` of bytes read or written in cache
+    (a CPU reads a line before it writes to it, and brings that to memory later); `flops`
     in float32 operations a second of a product, where a multiply-add is two; `half_flops` the same
     of matrix instructions on halves, `computed_half_flops` when a factor is not copied as it lies,
     but computed on the way; `functions` in the unit of `schedule/cost.py` a second, of which a
     float32 exponential takes `exponential`.
     """
 
-    copy: float
+    read: float
+    write: float
     cache: float
     flops: float
     functions: float
@@ -29,6 +31,11 @@ class Rates:
     half_flops: float = 0.0
     computed_half_flops: float = 0.0
     exponential: float = 1.0
+
+    @property
+    def copy(self) -> float:
+        """Bytes a second, read plus written, where as many are read as written."""
+        return 2 / (1 / self.read + 1 / self.write)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +94,27 @@ class Target:
 # codegen/functions.py. A launch: 30 ns to call, the rest to find and hand over its buffers. Zen 4:
 # 5.7e9 exponentials summed, at any size, 2.3 to 3 times as many as of other functions, 2026-11-29;
 # on Zen 5 it was not measured since it scales by powers of two in one instruction.
+# Zen 4 also sums 16 MB at 39 to 45e9 bytes a second and fills them at 26 to 28e9 (medians of
+# three runs, 2026-11-30). Of the others copies alone were measured; a write is taken for two reads.
 ZEN4 = Rates(
-    copy=50e9, cache=80e9, flops=105e9, functions=3.7e9, launch_seconds=1e-6, exponential=0.65
+    read=43e9,
+    write=27e9,
+    cache=80e9,
+    flops=105e9,
+    functions=3.7e9,
+    launch_seconds=1e-6,
+    exponential=0.65,
 )
-ZEN5 = Rates(copy=50e9, cache=100e9, flops=240e9, functions=4e9, launch_seconds=1e-6)
+ZEN5 = Rates(75e9, 37.5e9, cache=100e9, flops=240e9, functions=4e9, launch_seconds=1e-6)
 # By the family of /proc/cpuinfo and the bytes of a vector; others by their vectors alone. Those
 # narrower than a machine's own were measured on Zen 4, but the exponential, which goes by lanes.
 CPU_RATES = {("AuthenticAMD 25", 64): ZEN4, ("AuthenticAMD 26", 64): ZEN5}
 VECTOR_RATES = {
     64: ZEN5,
-    32: Rates(copy=40e9, cache=80e9, flops=100e9, functions=2e9, launch_seconds=1e-6),
-    16: Rates(copy=25e9, cache=50e9, flops=40e9, functions=1e9, launch_seconds=1e-6),
+    32: Rates(60e9, 30e9, cache=80e9, flops=100e9, functions=2e9, launch_seconds=1e-6),
+    16: Rates(37.5e9, 18.75e9, cache=50e9, flops=40e9, functions=1e9, launch_seconds=1e-6),
 }
-NUMPY_RATES = Rates(copy=5e9, cache=5e9, flops=5e9, functions=1e9, launch_seconds=1e-6)
+NUMPY_RATES = Rates(5e9, 5e9, cache=5e9, flops=5e9, functions=1e9, launch_seconds=1e-6)
 
 DEFAULT_L2_BYTES = 1 << 20
 DEFAULT_L3_BYTES = 32 << 20
@@ -133,15 +148,15 @@ CPU_SSE = cpu_target(16, frozenset(), registers=16)
 PYTHON = replace(CPU_SSE, name="PYTHON", kind="python", rates=NUMPY_RATES)
 
 
-# H200: measured, but for the rate of L2, which is a guess: a copy, a register-tiled product, 8.5
-# instructions an exponential, a launch of its own, a vendor library's product of bf16 (cool card);
-# with a computed factor, a product through registers.
+# H200: measured, but for the rate of L2, which is a guess: a copy (taken as fast both ways), a
+# register-tiled product, 8.5 instructions an exponential, a launch of its own, a vendor library's
+# product of bf16 (cool card); with a computed factor, a product through registers.
 # A100: nine tenths of the published bandwidth, eight tenths of the published operations.
 H200_RATES = Rates(
-    4.3e12, 5.5e12, 60e12, 3.9e12, 2e-6, half_flops=790e12, computed_half_flops=380e12
+    4.3e12, 4.3e12, 5.5e12, 60e12, 3.9e12, 2e-6, half_flops=790e12, computed_half_flops=380e12
 )
 A100_RATES = Rates(
-    1.4e12, 2.5e12, 15.6e12, 1.1e12, 2e-6, half_flops=250e12, computed_half_flops=250e12
+    1.4e12, 1.4e12, 2.5e12, 15.6e12, 1.1e12, 2e-6, half_flops=250e12, computed_half_flops=250e12
 )
 GPU_RATES = {"NVIDIA H200": H200_RATES}
 

@@ -167,7 +167,6 @@ TRANSFORMER = (*ATTENTION, (128, 512), (512, 128))
 VOCABULARY = ((256, 64), (64, 16384), (256,))
 
 GRADIENTS, STEP = Asked.GRADIENTS, Asked.STEP
-WINDOWS = "the gradient of an image is stored once per place in a window before it is summed."
 PASSES = "values merge as pairs of 8 bytes; the last kernel takes order, ranks and values."
 BLOCKS = "the sums of blocks of 64 are stored before they are added."
 WORKS = (
@@ -179,7 +178,7 @@ WORKS = (
     Work("perceptron gradients", perceptron, PERCEPTRON, GRADIENTS),
     Work("perceptron step", perceptron, PERCEPTRON, STEP),
     Work("convolutions", convolutions, CONVOLUTIONS),
-    Work("convolutions gradients", convolutions, CONVOLUTIONS, GRADIENTS, 0, 1.22, WINDOWS),
+    Work("convolutions gradients", convolutions, CONVOLUTIONS, GRADIENTS),
     Work("attention", attend, ATTENTION),
     Work("attention gradients", attend, ATTENTION, GRADIENTS),
     Work("transformer step", transform, TRANSFORMER, STEP),

@@ -92,11 +92,15 @@ PRODUCTS = (
     *[Product(16, 4096, 4096, BF16, layout) for layout in ("NT", "NN")],
     Product(1000, 1000, 1000, F16),
     *[Product(1000, 1000, 1000, F16, layout, True) for layout in ("NT", "NN")],
+    *[Product(1536, 1536, 1536, BF16, layout) for layout in ("NT", "NN")],
     *[Product(1001, 999, 1003, F16, layout, True) for layout in ("NT", "NN")],
     *[Product(4097, 4095, 4099, BF16, layout) for layout in ("NT", "NN")],
     *[Product(m, 768, 8192, BF16, "TN") for m in (768, 3072)],
+    Product(1280, 5120, 8192, BF16, "TN"),
+    Product(2560, 2560, 2560, BF16),
     Product(4096, 4096, 4096, F32, rounds=True),
     Product(2048, 2048, 2048, F32),
+    Product(1024, 1024, 1024, F32, "NN"),
 )
 
 

@@ -13,7 +13,7 @@ from tinytensor.ops.fragments import accumulator_position
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.op import Op
 from tinytensor.ops.tile import element_index, stage_bytes
-from tinytensor.ops.uop import cast, compare
+from tinytensor.ops.uop import cast, compare, index_const
 
 BLOCK = 64  # rows, columns and k of a block's tile
 STAGES = 2
@@ -37,6 +37,10 @@ class Protocol:
     empty_arrivals: int = 4
 
 
+def shape_of(*extents):
+    return [index_const(each) for each in extents]
+
+
 def hopper_product(m, n, k, protocol=Protocol()):
     """The Linear for x (m, k) and w (n, k), float16, rounded once from a float32 sum."""
     params = [Param(dtypes.float16, m * n, True)]
@@ -56,12 +60,15 @@ def hopper_product(m, n, k, protocol=Protocol()):
     with b.role("multiply", warps=4) as thread:
         _multiply(b, protocol, thread, (x, w, panel), (full, empty), steps)
         with b.branch(compare(Op.EQ, thread, 0)):
-            b.bulk_store(b.tensor_map(b.param(0), (n, m), (n,), panel), (column, row), panel, 0)
+            b.bulk_store(
+                b.tensor_map(b.param(0), shape_of(n, m), (n,), panel), (column, row), panel, 0
+            )
             b.bulk_commit()
             if protocol.waits_store:
                 b.bulk_wait()
     maps = [
-        b.tensor_map(b.param(i), (k, rows), (k,), tile) for i, rows, tile in ((1, m, x), (2, n, w))
+        b.tensor_map(b.param(i), shape_of(k, rows), (k,), tile)
+        for i, rows, tile in ((1, m, x), (2, n, w))
     ]
     with b.role("load", warps=1) as thread, b.branch(compare(Op.EQ, thread, 0)):
         _load(b, protocol, (x, w), maps, (row, column), (full, empty), steps)

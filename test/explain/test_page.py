@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from tinytensor import Tensor, explain
+from tinytensor.errors import caller_site
 from tinytensor.explain.page import STYLE
 from tinytensor.explain.picture import BOX_HEIGHT, BOX_WIDTH, levels_of
+from tinytensor.provenance import Provenance
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next((found for each in BROWSERS if (found := shutil.which(each))), None)
@@ -200,7 +202,9 @@ def measure(found, directory, width, fragment, *options):
 def test_a_browser_shows_the_chosen_kernel_and_the_page_fits(found, tmp_path, width):
     names = [replace(each.kernel, name=f"add_f32_{'512x' * 30}1") for each in found.kernels]
     pairs = zip(found.kernels, names, strict=True)
-    longer = [replace(each, kernel=kernel, outputs=("f32[1]",) * 99) for each, kernel in pairs]
+    deep = Provenance(caller_site(), ".".join(["encoder", *["layers", "0"] * 20]), True)
+    long = {"outputs": ("f32[1]",) * 99, "provenance": (deep,)}
+    longer = [replace(each, kernel=kernel, **long) for each, kernel in pairs]
 
     seen = measure(replace(found, kernels=tuple(longer)), tmp_path, width, "#k2")
 

@@ -1,18 +1,43 @@
 """The command that explains a step of training, on a smaller one."""
 
+import re
+
 import pytest
 
 from extra import explain
 from extra.examples.gpt2 import Shape
 from tinytensor import config
 
-PAGE = "Before.\n\n<!-- explain -->\n```\nold\n```\n\n```\nkept\n```\n"
+PAGE = """Before.
+
+<!-- explain -->
+```
+old
+```
+
+<!-- explain: kernel blocks.0.up -->
+```
+old
+```
+
+```
+kept
+```
+
+<!-- explain: apart blocks.0.attention.out blocks.0.between -->
+```
+```
+"""
 
 
-def test_a_table_goes_into_the_block_below_its_marker_alone():
-    filled = explain.fill_in(PAGE, r"a \1 b")
+def test_what_a_marker_asks_for_goes_into_the_block_below_it():
+    filled = explain.fill_in(PAGE, lambda what: rf"\1 {what or 'table'}")
 
-    assert filled == "Before.\n\n<!-- explain -->\n```\na \\1 b\n```\n\n```\nkept\n```\n"
+    told = [line for line in filled.splitlines() if not line.startswith(("<!--", "```"))]
+    assert told == [
+        *("Before.", "", r"\1 table", "", r"\1 kernel blocks.0.up", "", "kept", ""),
+        r"\1 apart blocks.0.attention.out blocks.0.between",
+    ]
 
 
 @pytest.fixture
@@ -34,5 +59,10 @@ def test_the_command_writes_the_table_and_the_page(small, tmp_path, monkeypatch,
 
     table = capsys.readouterr().out
     assert table.startswith("training_step on PYTHON: launches ")
-    assert table.rstrip("\n") in document.read_text("utf-8")
+    written = document.read_text("utf-8")
+    assert table.rstrip("\n") in written
+    assert re.search(
+        r"up -->\n```\nkernel \d+  \w+\n  from        blocks.0.up: self.up\(..\), ", written
+    )
+    assert re.search(r"between -->\n```\nadd f32\[2,8,16\]: ", written)
     assert "<h1>training_step on PYTHON</h1>" in page.read_text("utf-8")

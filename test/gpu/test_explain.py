@@ -33,7 +33,7 @@ def test_launches_are_timed_by_the_device_and_lie_inside_the_block():
     begins = [each.begin for each in found.kernels]
     assert begins == sorted(begins)
     # What the host waits for at the end of the block is no launch.
-    assert {"launch", "realize"} <= {each.name for each in found.by_stage()}
+    assert {"launch", "realize", "wait"} <= {each.name for each in found.by_stage()}
 
 
 def test_a_product_of_halves_tells_of_its_matrix_instructions():

@@ -184,7 +184,7 @@ def test_a_variable_of_an_outer_function_is_watched():
     scale = 5.0
 
     assert (first, jitted(Tensor([3.0])).item()) == (6.0, 15.0)
-    assert "jit: <lambda>: traced anew: scale has changed." in jitted.remarks
+    assert "jit: <lambda>: traced anew: scale is 5.0, was 2.0." in jitted.remarks
 
 
 def test_what_a_container_outside_holds_is_watched():

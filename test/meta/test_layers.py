@@ -12,7 +12,7 @@ LEVELS = (
     ("schedule", "codegen", "runtime"),
     (
         *("captures", "realize", "planning", "replay", "report", "program_cache", "schedule_cache"),
-        *("tracing", "tune", "variable", "families", "structure"),
+        *("provenance", "tracing", "tune", "variable", "families", "structure"),
     ),
     ("tensor", "grad"),
     ("functions", "jit", "nn", "linalg", "special", "array_api", "distributed", "interop", "optim"),

@@ -26,7 +26,7 @@ CHECKS = re.compile(
 CUDA = re.compile(
     r"tinytensor/(runtime/cuda/"
     r"|codegen/(\w*cuda|instructions_hopper|legalize_(lanes|tiles)|block_builder|simplify_linear)"
-    r"|codegen/plans/(\w*cuda|block_|inside|pack_rows|positions|spread|team|alignment)"
+    r"|codegen/plans/(\w*cuda|block_|amounts|inside|pack_rows|positions|spread|team|alignment)"
     r"|ops/(tile|fragments|infer_blocks|attrs_blocks))"
 )
 APART = {"checks": "checking machinery", "cuda": "CUDA target"}
@@ -34,7 +34,7 @@ COMPILER = {
     *("ops", "schedule", "codegen", "runtime", "realize", "planning", "replay"),
     *("program_cache", "schedule_cache", "captures", "families", "structure", "tune"),
 }
-AROUND = {"jit", "tracing", "variable", "explain", "profile", "progress", "report"}
+AROUND = {"jit", "tracing", "provenance", "variable", "explain", "profile", "progress", "report"}
 BASE = {"errors", "config", "lazy", "dtype", "target", "timing"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)

@@ -104,6 +104,21 @@ def test_bytes_come_back_as_they_went_in(name, array):
     assert result.tobytes() == array.tobytes()
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("byte", [0, 171])
+@pytest.mark.parametrize("nbytes", [0, 1, 64, 3_000_000])
+def test_all_bytes_are_filled(name, nbytes, byte):
+    device = Device[name]
+    buffer = device.allocate(nbytes)
+    device.copy_in(buffer, np.arange(nbytes, dtype=np.uint8))
+    result = np.ones(nbytes, np.uint8)
+
+    device.fill(buffer, byte)
+    device.copy_out(buffer, result)
+
+    assert (result == byte).all()
+
+
 def test_read_only_bytes_may_be_copied_in():
     device = Device["CPU"]
     buffer = device.allocate(3)

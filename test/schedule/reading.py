@@ -7,6 +7,7 @@ from tinytensor.ops.interpret_tensor import interpret
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import walk
 from tinytensor.realize import to_host
+from tinytensor.report import apart_of, schedule_lines
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import CPU_AVX512
 
@@ -24,6 +25,23 @@ def decisions_of(*tensors, kind=None, fuse=None, target=CPU_AVX512):
     found = [each for kernel in kernels for each in kernel.decisions]
     kept = [each for each in found if kind in (None, each.kind)]
     return [f"{each.kind} {each.subject}: {each.reason}" for each in kept]
+
+
+def kernel_lines(planned):
+    """What DEBUG=2 prints of kernels, without what stands before them."""
+    lines = schedule_lines(planned)
+    return lines[next(at for at, line in enumerate(lines) if line.startswith("kernel ")) :]
+
+
+def apart_lines(*tensors, fuse=None, target=CPU_AVX512):
+    """Why each kernel of that schedule is none with one that it reads from, as lines."""
+    options = Options(config.fuse if fuse is None else fuse, verify=True, stress=False)
+    calls = schedule([each.uop for each in tensors], target, options)
+    return [
+        f"kernel {number} {each.subject}: {each.reason}"
+        for number, told in enumerate(apart_of(calls), start=1)
+        for each in told
+    ]
 
 
 def leaf_values(*tensors):

@@ -93,7 +93,8 @@ def test_an_operand_that_waits_for_the_result_is_not_fused():
     declines = decisions_of(product + total, kind="decline")
 
     assert declines == [
-        "decline add f32[4,4]: another operand is computed later, from this kernel's result."
+        "decline add f32[4,4]: its operand reduce[add] f32[4,1] is computed by a later kernel, "
+        "from this kernel's result."
     ]
 
 

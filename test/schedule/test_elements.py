@@ -97,7 +97,8 @@ def test_a_join_says_what_it_spares():
     (line,) = [each for each in decisions_of(*adam(), kind="fuse") if "elements" in each]
 
     # The gradient is read once in place of twice, the mean and the squares not at all.
-    reason = "3 kernels that read the same elements are one; 2.88 kB less to move."
+    joined = "3 kernels that read the same elements are one, and counted apart below"
+    reason = f"{joined}; 2.88 kB less to move."
     assert line == f"fuse sub f32[6,40]: {reason}"
 
 

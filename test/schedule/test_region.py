@@ -123,9 +123,9 @@ def test_a_tail_beyond_the_limit_says_so(sums):
     (region,) = regions_of(tail, limit=8).regions
 
     assert len(region.position) == 8
-    declined = region.decisions[-1]
-    assert (declined.kind, declined.subject) == ("decline", "neg f32[4,6,1]")
-    assert declined.reason == "the kernel is at its limit of 8 ops."
+    declined = region.drafts[-1]
+    assert (declined.kind, declined.subject.op) == ("decline", Op.NEG)
+    assert declined.plain_reason == "the kernel is at its limit of 8 ops."
 
 
 def test_a_function_takes_as_much_of_the_limit_as_eight_ops(sums):

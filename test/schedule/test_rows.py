@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from schedule.reading import decisions_of, kernels_of, leaf_values
+from schedule.reading import apart_lines, decisions_of, kernels_of, leaf_values
 from tolerance import assert_close
 
 import tinytensor.nn.functional as F
@@ -161,8 +161,8 @@ def test_a_row_kernel_says_what_it_spares():
     (fused,) = [each for each in decisions_of(matrix().softmax(1), kind="fuse") if "rows" in each]
 
     assert fused == (
-        f"fuse reduce[max] f32[{ROWS},1]: 4 kernels over the same rows are one; "
-        f"{moved / 1000:.3g} kB less to move."
+        f"fuse reduce[max] f32[{ROWS},1]: 4 kernels over the same rows are one, and counted "
+        f"apart below; {moved / 1000:.3g} kB less to move."
     )
 
 
@@ -204,19 +204,21 @@ def test_nothing_stored_is_computed_again_for_a_row_too_long_to_keep():
     x, bias = numbers(2, 200_000), numbers(200_000)
     total = x + bias
 
-    declined = decisions_of(total, total.softmax(1), kind="decline")
+    (told,) = apart_lines(total, total.softmax(1))
 
-    assert len(kernels_of(total, total.softmax(1))) == 2
-    assert any("add f32[2,200000] would be computed again" in each for each in declined)
+    assert told == (
+        "kernel 2 from kernel 1: add f32[2,200000]: add f32[2,200000] would be computed again: no "
+        "row of it stays on chip."
+    )
 
 
 def test_long_columns_are_read_in_rows():
     x = numbers(40_000, 3)
 
-    declined = decisions_of(x.softmax(0), kind="decline")
+    told = apart_lines(x.softmax(0))
 
     assert len(kernels_of(x.softmax(0))) > 1
-    assert any("columns this long" in each for each in declined)
+    assert any("columns this long" in each for each in told)
 
 
 def test_a_kernel_does_not_outgrow_the_target():

@@ -152,15 +152,32 @@ def test_pools_of_equal_elements(name):
     assert_gradients(pooled, [np.round(RNG.standard_normal((2, 2, 7, 6)))])
 
 
-def test_convolutions():
-    arrays = [RNG.standard_normal(shape) for shape in ((2, 4, 7, 6), (6, 2, 3, 3), (6,))]
+SLIDES = [
+    {"stride": 2, "padding": 1, "groups": 2},
+    *[{"padding": (2, 1)}, {"dilation": (2, 1)}, {"padding": 3, "dilation": 2}],
+    *[{"stride": (3, 2)}, {"stride": 4, "padding": 2}, {"stride": (1, 2), "dilation": (2, 1)}],
+    {"stride": (2, 1), "dilation": 2, "padding": 1},
+]
 
+
+def convolution(options):
     def convolved(xs):
         library = functional if isinstance(xs[0], Tensor) else torch.nn.functional
-        return library.conv2d(*xs, stride=2, padding=1, groups=2)
+        return library.conv2d(*xs, **options)
 
-    assert_gradients(convolved, arrays)
-    assert_gradients(convolved, arrays, "float32", device="CPU")
+    return convolved
+
+
+@pytest.mark.parametrize("options", SLIDES, ids=str)
+@pytest.mark.parametrize("kernel", [(3, 3), (2, 1)], ids=str)
+def test_convolutions(kernel, options):
+    groups = options.get("groups", 1)
+    shapes = ((2, 4, 7, 6), (6, 4 // groups, *kernel), (6,))
+    arrays = [RNG.standard_normal(shape) for shape in shapes]
+
+    assert_gradients(convolution(options), arrays)
+    assert_gradients(convolution(options), arrays, second=True, roundings=4096)
+    assert_gradients(convolution(options), arrays, "float32", device="CPU")
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])

@@ -11,11 +11,13 @@ from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops import attrs as a
 from tinytensor.ops import attrs_blocks as b
+from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.fragments import WARP_THREADS, accumulator_registers
 from tinytensor.ops.infer_blocks import TILE_ALIGNMENT_BYTES
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.linear import Grid, Linear
 from tinytensor.ops.op import Op
+from tinytensor.ops.text import word_of
 from tinytensor.ops.uop import UOp, cast, const
 
 SHARED_ALIGNMENT_BYTES = 16
@@ -220,7 +222,7 @@ class BlockBuilder(Builder):
     def tensor_map(
         self,
         buffer: UOp,
-        shape: Sequence[int],
+        shape: Sequence[UOp],
         strides: Sequence[int],
         tile: UOp,
         offset: int = 0,
@@ -230,11 +232,16 @@ class BlockBuilder(Builder):
     ) -> UOp:
         """Return global memory, seen as an array (innermost axis first), in boxes like the tile.
 
-        A box has the tile's columns and rows, or those of further axes of the array as well.
+        A box has the tile's columns and rows, or those of further axes of the array as well. The
+        shape's index expressions may be known only at launch.
         """
+        most = tuple([int(bounds_of(each)[1]) for each in shape])
+        is_open = any(each.op is not Op.CONST for each in shape)
+        extents = tuple(map(word_of, shape)) if is_open else ()
         box = box or (tile.attrs.columns, tile.attrs.rows, *[1] * (len(shape) - 2))
         swizzle = box[0] * tile.dtype.itemsize if tile.attrs.swizzle else 0
-        attrs = b.TensorMapAttrs(tuple(shape), tuple(strides), box, swizzle, offset, rounds, steps)
+        described = (most, tuple(strides), box, swizzle, offset, rounds, extents, steps)
+        attrs = b.TensorMapAttrs(*described)
         return UOp(Op.TENSOR_MAP, buffer.dtype, (buffer,), attrs)
 
     def bulk_load(

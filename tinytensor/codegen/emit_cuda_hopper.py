@@ -67,6 +67,7 @@ def describe_map(node: UOp) -> TensorMap:
         box=attrs.box,
         swizzle_bytes=attrs.swizzle_bytes,
         rounds=attrs.rounds,
+        extents=attrs.extents,
         steps=attrs.steps,
     )
 

@@ -19,9 +19,9 @@ def explain(
 ) -> Explanation:
     """Run a function, and again to measure it; return what its tensors take, and why.
 
-    Every tensor that it returns is computed. It runs `repeats` + 2 times, or once more where its
-    first call makes what later ones use, such as an optimizer's state. The peak of each device's
-    memory starts anew.
+    Every tensor that it returns is computed. It runs 2 * `repeats` + 2 times, every other time
+    watched, or once more where its first call makes what later ones use, such as an optimizer's
+    state. The peak of each device's memory starts anew.
 
     >>> from tinytensor import Tensor, explain
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])

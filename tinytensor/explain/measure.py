@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from tinytensor.captures import Forward
+from tinytensor.codegen.plan import take
 from tinytensor.explain.contract import contract_of
+from tinytensor.explain.lines import provenance_of
 from tinytensor.explain.record import ExplainedKernel, Explanation, Memory, Sources
 from tinytensor.jit.function import Jitted
 from tinytensor.jit.structure import tensors_in
 from tinytensor.ops.instances import at_extent
 from tinytensor.ops.op import Op
 from tinytensor.ops.text import show
-from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all
+from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
 from tinytensor.profile import MICRO, Profile, profile
+from tinytensor.provenance import Provenance, collect_provenance
 from tinytensor.report import Planned, Scheduled, capture, load_of, merged, work_of
-from tinytensor.runtime.device import Device
+from tinytensor.runtime.device import AnyDevice, Device
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.order import written_by
 from tinytensor.schedule.schedule import Options, schedule
@@ -39,40 +43,66 @@ class Touched:
     written: tuple[UOp, ...]
     read: tuple[UOp, ...]
 
+    def computed(self) -> list[UOp]:
+        """Return what it computes, in TENSOR form, operands before users."""
+        read = set(self.read)
+        return [node for node in walk(self.written, stop=read) if node not in read]
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A call that was captured: its profile, its kernels, and what was noted of its graph."""
+
+    profile: Profile
+    planned: Sequence[Planned]
+    notes: Sequence[object]
+    provenance: Mapping[UOp, Provenance]
+
 
 def explain_call(
     function: Callable[..., Nest], args: tuple[Any, ...], kwargs: dict[str, Any], repeats: int
 ) -> Explanation:
     """Run a call until its kernels are those of the call before, then measure it."""
     call = functools.partial(function, *args, **kwargs)
-    with profile() as cold, watch() as watched, capture() as planned:
-        _compute(call())
+    cold = captured = _capture(call)
     launched = [each.sink for each in _measure(call).kernels]
-    if launched != [each.kernel.sink for each in planned]:
-        with watch() as watched, capture() as planned:  # the first call also made what it needs
-            _compute(call())
-    names = dict.fromkeys(each.device for each in cold.kernels)
+    if launched != [each.kernel.sink for each in cold.planned]:
+        captured = _capture(call)  # the first call also made what it needs
+    names = dict.fromkeys(each.device for each in cold.profile.kernels)
     devices = [Device[each] for each in names]
     before = sum(each.memory().allocated for each in devices)
     for device in devices:
         device.reset_peak()
-    warm = [_measure(call)]
+    plain, warm = [_seconds(call, devices)], [_measure(call)]
     peak = sum(each.memory().peak for each in devices) - before
-    warm += [_measure(call) for _ in range(repeats - 1)]
+    for _ in range(repeats - 1):
+        plain.append(_seconds(call, devices))
+        warm.append(_measure(call))
+    planned, notes = captured.planned, captured.notes
+    shortest = min(warm, key=lambda each: each.seconds)
     touched = list(_touched_by(planned))
-    schedules = [each for each in watched.notes if isinstance(each, Scheduled)]
-    forward = [each.nodes for each in watched.notes if isinstance(each, Forward)]
+    schedules = [each for each in notes if isinstance(each, Scheduled)]
+    forward = [each.nodes for each in notes if isinstance(each, Forward)]
     return Explanation(
         name=getattr(function, "__name__", type(function).__name__),
         device=", ".join(names) or "no device",
-        kernels=tuple(_kernels_of(touched, warm)),
+        kernels=tuple(_kernels_of(touched, shortest, captured.provenance)),
         memory=_memory_of(touched, schedules, frozenset().union(*forward), peak),
-        cold=cold,
+        cold=cold.profile,
         warm=tuple(warm),
+        plain_seconds=tuple(plain),
+        shortest=shortest,
+        rates=planned[0].target.rates if planned else None,
         unfused_us=_unfused_us(schedules, planned[0].target) if planned else 0.0,
         guards=_guards_of(function),
         misses=tuple(function.remarks) if isinstance(function, Jitted) else (),
     )
+
+
+def _capture(call: Callable[[], Nest]) -> Captured:
+    with profile() as found, watch() as watched, capture() as planned, collect_provenance() as made:
+        _compute(call())
+    return Captured(found, planned, watched.notes, made.scheduled)
 
 
 def _compute(result: Nest) -> None:
@@ -85,6 +115,15 @@ def _measure(call: Callable[[], Nest]) -> Profile:
     with profile() as found:
         _compute(call())
     return found
+
+
+def _seconds(call: Callable[[], Nest], devices: Sequence[AnyDevice]) -> float:
+    """Return how long a call takes that nobody watches, until its devices have nothing to do."""
+    begin = time.perf_counter()
+    _compute(call())
+    for each in devices:
+        each.synchronize()
+    return time.perf_counter() - begin
 
 
 def _guards_of(function: Callable[..., Nest]) -> tuple[str, ...]:
@@ -101,7 +140,9 @@ def _touched_by(planned: Sequence[Planned]) -> Iterator[Touched]:
         yield Touched(each, tuple(written), tuple(read))
 
 
-def _kernels_of(touched: Sequence[Touched], runs: Sequence[Profile]) -> Iterator[ExplainedKernel]:
+def _kernels_of(
+    touched: Sequence[Touched], run: Profile, known: Mapping[UOp, Provenance]
+) -> Iterator[ExplainedKernel]:
     makers: dict[UOp, int] = {}
     readers: dict[int, list[int]] = defaultdict(list)
     reads: list[list[int]] = []
@@ -110,7 +151,7 @@ def _kernels_of(touched: Sequence[Touched], runs: Sequence[Profile]) -> Iterator
         makers.update(dict.fromkeys(each.written, number))
         for maker in reads[-1]:
             readers[maker].append(number)
-    times = [_times_in(run, touched) for run in runs]
+    times = _times_in(run, touched)
     for number, each in enumerate(touched, start=1):
         planned = each.planned
         kernel, lowered = planned.kernel, planned.lowered
@@ -118,18 +159,29 @@ def _kernels_of(touched: Sequence[Touched], runs: Sequence[Profile]) -> Iterator
         yield ExplainedKernel(
             number=number,
             kernel=kernel,
+            provenance=provenance_of(each.computed(), known),
             outputs=tuple(map(describe, each.written)),
             inputs=planned.reads,
             reads=tuple(reads[number - 1]),
             readers=tuple(readers[number]),
+            apart=tuple(planned.apart),
             decisions=tuple(merged((*kernel.decisions, *planned.plan))),
+            candidates=_candidates_of(planned),
             contract=contract_of(kernel, lowered.legal if lowered else ()),
             work=work_of(whole),
             load=load_of(whole, planned.target),
             launch_us=planned.target.rates.launch_seconds * MICRO,
-            time_us=min([run[number - 1] for run in times if run[number - 1]], default=0.0),
+            time_us=times[number - 1],
             sources=_sources_of(each),
         )
+
+
+def _candidates_of(planned: Planned) -> tuple[str, ...]:
+    """Name the candidates of a kernel's plan, by estimate the best first."""
+    if planned.lowered is None:
+        return ()
+    taken = take(planned.kernel, planned.target)
+    return tuple([each.name for each in taken.plan.candidates(taken.facts, planned.target)])
 
 
 def _times_in(run: Profile, touched: Sequence[Touched]) -> list[float]:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 STYLE = os.path.join(os.path.dirname(__file__), "page.css")
 SHOWN = 12  # rows of a list that are seen at once
-FIRST_OPTIONAL = 5  # the column from which a narrow window leaves them out
+SEEN = COLUMNS[:-1]  # the last one stands below the kernel's name
+OPTIONAL = COLUMNS[COLUMNS.index("roof") : -1]  # what a narrow window leaves out
 
 
 def page_of(found: Explanation) -> str:
@@ -92,22 +93,25 @@ def _times(groups: Sequence[Group]) -> Iterator[str]:
 
 
 def _time_table(shown: Sequence[Group], groups: Sequence[Group]) -> str:
-    heads = [f"<th{_class(n)} scope='col'>{name}</th>" for n, name in enumerate(COLUMNS)]
+    heads = [f"<th class='{_class(name)}' scope='col'>{name}</th>" for name in SEEN]
     rows = [_row(each, each.share / (groups[0].share or 1.0)) for each in shown]
     return f"<table><thead><tr>{''.join(heads)}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
 def _row(group: Group, part: float) -> str:
     """Return a row; `part` is its time as a part of the longest one's."""
-    cells = [escape(each) for each in cells_of(group)]
-    place = COLUMNS.index("kernel")
+    cells = {name: escape(cell) for name, cell in zip(COLUMNS, cells_of(group), strict=True)}
     bar = f'<span class="bar" style="--part:{part:.1%}"></span>'
-    cells[place] = bar + _link(group.launches[0].number, cells[place])
-    return f"<tr>{''.join([f'<td{_class(n)}>{cell}</td>' for n, cell in enumerate(cells)])}</tr>"
+    name = _link(group.launches[0].number, cells["kernel"])
+    cells["kernel"] = f"{bar}{name}<small>{cells['from']}</small>"
+    cells["number"] = _links([each.number for each in group.launches])
+    told = [f"<td class='{_class(name)}'>{cells[name]}</td>" for name in SEEN]
+    return f"<tr>{''.join(told)}</tr>"
 
 
-def _class(column: int) -> str:
-    return " class='optional'" if column >= FIRST_OPTIONAL else ""
+def _class(column: str) -> str:
+    kind = column.partition("/")[0]
+    return f"{kind} optional" if column in OPTIONAL else kind
 
 
 def _link(number: int, text: str) -> str:
@@ -121,8 +125,9 @@ def _links(numbers: Sequence[int]) -> str:
 def _schedule(found: Explanation) -> Iterator[str]:
     yield '<section id="schedule"><h2>The schedule</h2>'
     yield (
-        "<p>Each box is a kernel, the warmer its color, the longer it takes. Choose one to see"
-        " what it computes, why so, and its forms.</p>"
+        "<p>Each box is a kernel, the warmer its color, the longer it takes. Its last line names"
+        " the module, or the line, that it comes from; \u2202 says that it gives a gradient. Choose"
+        " one to see what it computes, why so, and its forms.</p>"
     )
     yield '<div class="split"><div class="picture" tabindex="0" role="region" aria-label="picture">'
     yield f'{picture_of(found.kernels)}</div><div class="chosen">'
@@ -136,19 +141,26 @@ def _schedule(found: Explanation) -> Iterator[str]:
 def _kernel(each: ExplainedKernel, same: int) -> Iterator[str]:
     """Give a kernel's part; its forms are those of the first launch of the same kernel."""
     name = escape(each.kernel.name)
-    yield f'<article class="kernel" id="k{each.number}"><h3>{each.number} {name}</h3>'
+    yield f'<article id="k{each.number}"><h3>{each.number} {name}</h3>'
     yield '<p class="back"><a href="#schedule">back to the picture</a></p>'
     yield _facts(facts_of(each))
-    neighbors = {"reads kernels": each.reads, "read by kernels": each.readers}
-    for words, numbers in neighbors.items():
-        if numbers:
-            yield f"<p>{words} {_links(numbers)}</p>"
+    if each.readers:
+        yield f"<p>read by kernels {_links(each.readers)}</p>"
+    for maker in each.reads:
+        yield _neighbor(maker, each)
+    yield "<h4>Decisions</h4>"
     yield f"<ul class='decisions'>{''.join(map(_decision, each.decisions))}</ul>"
     if same == each.number:
         yield from _forms(each)
     else:
         yield f"<p>It runs the code of kernel {_link(same, str(same))}, on other buffers.</p>"
     yield "</article>"
+
+
+def _neighbor(maker: int, reader: ExplainedKernel) -> str:
+    """Say why a kernel is not one with another that it reads."""
+    link, why = _link(maker, f"kernel {maker}"), escape(reader.why_apart_from(maker))
+    return f"<details><summary>reads {link}; why they are two</summary><p>{why}</p></details>"
 
 
 def _forms(each: ExplainedKernel) -> Iterator[str]:
@@ -172,7 +184,8 @@ def _reasons(found: Explanation) -> Iterator[str]:
 
 def _reason_list(reasons: Sequence[Reason]) -> str:
     items = [
-        _decision(each.decision, f" <span>kernel {_links(each.kernels)}</span>") for each in reasons
+        _decision(each.decision, f" <span>{escape(each.modules)}, {_links(each.kernels)}</span>")
+        for each in reasons
     ]
     return f"<ul class='decisions'>{''.join(items)}</ul>"
 

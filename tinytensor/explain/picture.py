@@ -8,18 +8,19 @@ to `#k1`, `#k2` and so on, and an arrow's classes name its ends: `f1 t2`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from tinytensor.explain.lines import module_words
 from tinytensor.explain.table import micros
 
 if TYPE_CHECKING:
     from tinytensor.explain.record import ExplainedKernel
 
 # Units: pixels.
-BOX_WIDTH, BOX_HEIGHT = 150, 40
+BOX_WIDTH, BOX_HEIGHT = 156, 54
 GAP_X, GAP_Y = 16, 26
 MARGIN = 12
 BOW = 6  # how far to the left an arrow bows for each level that it passes
@@ -92,8 +93,19 @@ def _box(each: ExplainedKernel, place: Place, heat: float) -> str:
         f'<text x="{left:.0f}" y="{place.y + 17:.0f}">{escape(head)}</text>'
         f'<text class="time" x="{right:.0f}" y="{place.y + 17:.0f}">{micros(each.time_us)}</text>'
         f'<text class="space" x="{left:.0f}" y="{place.y + 32:.0f}">'
-        f"{escape(below[:MOST_LETTERS])}</text></a>"
+        f"{escape(below[:MOST_LETTERS])}</text>"
+        f'<text class="from" x="{left:.0f}" y="{place.y + 46:.0f}">{escape(_from(each))}</text></a>'
     )
+
+
+def _from(each: ExplainedKernel) -> str:
+    """Name the module that a kernel comes from, or the line where none ran: the end of the name."""
+    for first in each.provenance[:1]:
+        name = module_words(replace(first, is_gradient=False))
+        room = MOST_LETTERS - 2 * first.is_gradient
+        cut = name if len(name) <= room else f"..{name[2 - room :]}"
+        return "\u2202 " * first.is_gradient + cut
+    return ""
 
 
 def _arrow(maker: int, reader: int, places: Mapping[int, Place]) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import median
 
+from tinytensor.explain.apart import why_apart
 from tinytensor.explain.contract import NumericalContract
 from tinytensor.explain.page import page_of
 from tinytensor.explain.table import kernel_lines, table_lines
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.profile import MICRO, Profile
+from tinytensor.provenance import Provenance
 from tinytensor.report import Work
 from tinytensor.schedule.cost import Load
+from tinytensor.target import Rates
 
 COMPILING = ("schedule", "lower", "compile")
 IMPORTING = "lower: import"  # once a process, whatever is compiled
@@ -30,27 +32,37 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedKernel:
-    """One launch: what it computes, why so, and what it takes.
+    """One launch: where it comes from, what it computes, why so, and what it takes.
 
-    `reads` and `readers` are the numbers of other kernels, counted from 1 in the order in which
-    they run. `outputs` are what it stores, `inputs` what it reads. Units: `time_us`, in the run in
-    which it was shortest, in µs: other work on the machine only adds to it; `launch_us`, the fixed
-    part of the prediction.
+    Kernels are numbered from 1 in the order in which they run. `provenance` are the user's lines,
+    first that of its fold or its result. `outputs` are what it stores, `inputs` what it reads,
+    `reads` and `readers` other kernels, by number; `apart` says of each of the former why it is not
+    one with this. `candidates` are the ways in which its plan could run it, by estimate the best
+    first. Units: µs; `time_us` in the shortest call,
+    `launch_us` the fixed part of the prediction.
     """
 
     number: int
     kernel: Kernel
+    provenance: tuple[Provenance, ...]
     outputs: tuple[str, ...]
     inputs: str
     reads: tuple[int, ...]
     readers: tuple[int, ...]
+    apart: tuple[Decision, ...]
     decisions: tuple[Decision, ...]
+    candidates: tuple[str, ...]
     contract: NumericalContract
     work: Work
     load: Load
     launch_us: float
     time_us: float
     sources: Sources
+
+    def why_apart_from(self, maker: int) -> str:
+        """Say why it is not one with a kernel that it reads."""
+        subject = f"from kernel {maker}"
+        return " ".join([each.reason for each in self.apart if each.subject == subject])
 
     @property
     def predicted_us(self) -> float:
@@ -102,9 +114,11 @@ class Memory:
 class Explanation:
     """What a call of a function does; `print` shows a table, `to_html` gives a page.
 
-    `cold` is the profile of the first call, `warm` those of the later ones. Of a jitted function,
-    `guards` are what its latest program relies on, `misses` tell why it was traced anew. Units:
-    `unfused_us` is the predicted time of one kernel per op, in µs.
+    `cold` is the profile of the first call, `warm` those of later ones, and `shortest` the one
+    among these whose times are told, so that they add up: other work on the machine only adds to
+    them. `plain_seconds` are those of calls between them that nobody watched. Predictions go by
+    `rates`. Of a jitted function, `guards` are what its latest program relies on, `misses` tell why
+    it was traced anew. Units: `unfused_us` is the predicted time of one kernel per op, in µs.
     """
 
     name: str
@@ -113,6 +127,9 @@ class Explanation:
     memory: Memory
     cold: Profile
     warm: tuple[Profile, ...]
+    shortest: Profile
+    plain_seconds: tuple[float, ...]
+    rates: Rates | None
     unfused_us: float
     guards: tuple[str, ...] = ()
     misses: tuple[str, ...] = ()
@@ -124,8 +141,8 @@ class Explanation:
 
     @property
     def call_us(self) -> float:
-        """How long a later call takes, by the host's clock: the median."""
-        return median(each.seconds for each in self.warm) * MICRO
+        """How long a later call takes that nobody watches: the shortest of them."""
+        return min(self.plain_seconds) * MICRO
 
     @property
     def predicted_us(self) -> float:
@@ -150,6 +167,13 @@ class Explanation:
         """
         gain_us = self.unfused_us - self.predicted_us
         return math.ceil(self.compile_us / gain_us) if gain_us > 0 else None
+
+    def why_apart(self, maker: int, reader: int) -> str:
+        """Say why two kernels, by their numbers, are not one.
+
+        Raises: ValueError for a number that no kernel has.
+        """
+        return why_apart(self.kernels, maker, reader)
 
     def __str__(self) -> str:
         return "\n".join(table_lines(self))

@@ -6,6 +6,7 @@ import builtins
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import zip_longest
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -196,7 +197,7 @@ def watch_modules(trace: Trace, objects: list[object]) -> None:
     used = [*trace.modules, *[each for each in objects if isinstance(each, Module)]]
     modules = list(dict.fromkeys([inner for each in used for inner in each.modules()]))
     if modules:
-        trace.watch(Module, "an attribute of a module", _ModuleWatch(modules).is_unchanged)
+        trace.watch(Module, "an attribute of a module", _ModuleWatch(modules).change)
 
 
 class _ModuleWatch:
@@ -207,17 +208,19 @@ class _ModuleWatch:
         self._known = self._facts()
         self._looked_at = CHANGES.count
 
-    def is_unchanged(self) -> bool:
-        """Tell whether all attributes are as they were."""
+    def change(self) -> str:
+        """Return the name of the first attribute that is not as it was; empty if all are."""
         count = CHANGES.count
         if count == self._looked_at:
-            return True
-        if self._facts() != self._known:
-            return False
+            return ""
+        facts = self._facts()
+        if facts != self._known:
+            pairs = zip_longest(facts, self._known, fillvalue=("another attribute", None))
+            return next(now[0] for now, then in pairs if now != then)
         self._looked_at = count
-        return True
+        return ""
 
-    def _facts(self) -> list[Fact]:
+    def _facts(self) -> list[tuple[str, Fact]]:
         return [
             (name, fact_of(value))
             for module in self._modules

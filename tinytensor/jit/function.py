@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -15,10 +15,11 @@ from tinytensor.config import Config, config
 from tinytensor.errors import DeviceError
 from tinytensor.jit.build import Obstacle, build_program
 from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_objects, watch_outside
-from tinytensor.jit.open import OpenProgram, find_opening, trace_open
+from tinytensor.jit.open import OTHERS, OpenProgram, find_opening, trace_open
 from tinytensor.jit.program import MISS, Miss, Program
 from tinytensor.jit.quick import Quick, Tally, write_quick
-from tinytensor.jit.structure import PLAIN, Fact, Flat, flatten
+from tinytensor.jit.structure import Fact, Flat, flatten
+from tinytensor.jit.words import changed, restructured, told_of
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.grad_mode import MODE
@@ -57,7 +58,7 @@ class Entry:
     def record(self) -> ProgramRecord:
         """Tell users of it."""
         pairs = zip(self.names, self.key, strict=True)
-        guards = [f"{name} is {_told(fact)}" for name, fact in pairs]
+        guards = [f"{name} is {told_of(name, fact)}" for name, fact in pairs]
         guards += [f"{each.name} has not changed" for each in self.program.watches]
         return ProgramRecord(tuple(guards), self.program.in_place.replay.names(), self.tally.calls)
 
@@ -147,7 +148,10 @@ class Jitted(Generic[P, R]):
                 self._plain.add(opening.closed(key))
                 self._remark(f"not traced for all sizes: {obstacle}")
                 return MISS
-        self._remark(f"traced for all sizes: {_changed(names, was, key) or 'dynamic is True'}")
+        others = [each.complaint(key) for each in self._open]
+        earlier = [f"; an earlier one does not serve: {each}" for each in others if each != OTHERS]
+        why = changed(names, was, key) or "dynamic is True"
+        self._remark(f"traced for all sizes: {why}{''.join(earlier[-1:])}")
         self._open.append(program)
         return self._run_open(flat, key)
 
@@ -234,9 +238,9 @@ class Jitted(Generic[P, R]):
         if complaint:
             self._remark(f"traced anew: {complaint}")
         elif names != latest.names:
-            self._remark("traced anew: the structure of the arguments has changed")
+            self._remark(f"traced anew: {restructured(latest.names, names)}")
         else:
-            self._remark(f"traced anew: {_changed(names, latest.key, key)}")
+            self._remark(f"traced anew: {changed(names, latest.key, key)}")
 
     def _remark(self, text: str) -> None:
         sentence = f"jit: {getattr(self, '__name__', self.function)}: {text}."
@@ -245,17 +249,11 @@ class Jitted(Generic[P, R]):
             print(f"tinytensor: {sentence}", file=sys.stderr)
 
 
-def _changed(names: Sequence[str], was: Key, key: Key) -> str:
-    facts = zip(names, was, key, strict=True)
-    pairs = [(name, then, now) for name, then, now in facts if then != now]
-    return ", ".join([f"{name} is {_told(now)}, was {_told(then)}" for name, then, now in pairs])
-
-
 def _record_of(program: OpenProgram) -> ProgramRecord:
     """Tell users of a program for all sizes; its kernels depend on the sizes of a call."""
     pairs = zip(program.variables, program.opening.seen, strict=True)
     facts = zip(program.opening.names, program.key, strict=True)
-    guards = [f"{name} is {_told(fact)}" for name, fact in facts]
+    guards = [f"{name} is {told_of(name, fact)}" for name, fact in facts]
     guards += [
         f"what was {was} and then {now} is {each.attrs.least} to {each.attrs.most}"
         for each, (was, now) in pairs
@@ -266,18 +264,6 @@ def _record_of(program: OpenProgram) -> ProgramRecord:
 
 def _miss(*args: object) -> Miss:
     return MISS
-
-
-def _told(fact: Fact) -> str:
-    """Write a fact as a user knows it."""
-    if isinstance(fact, type):
-        return fact.__name__
-    if isinstance(fact, tuple) and len(fact) == 2 and isinstance(fact[0], type):
-        kind, known = fact
-        if kind in (*PLAIN, tuple, list, dict):
-            return f"{known!r}" if kind in PLAIN else f"a {kind.__name__} of {known}"
-        return f"one {kind.__name__}"
-    return str(fact)
 
 
 def finish(trace: Trace) -> None:

@@ -15,6 +15,7 @@ from tinytensor.grad import requires_gradient
 from tinytensor.jit.build import Obstacle, check_leaks
 from tinytensor.jit.facts import ASPECTS, MODES, watch_modules, watch_objects, watch_outside
 from tinytensor.jit.structure import Builder, Fact, Flat, Nest, builder_of, tensors_in, with_ints
+from tinytensor.jit.words import watched
 from tinytensor.ops.extents import index_at
 from tinytensor.ops.op import Op
 from tinytensor.ops.size import bind, now, recorded_claims, size_of
@@ -26,6 +27,7 @@ from tinytensor.tracing import Trace, Watch, tracing
 
 Key = tuple[Fact, ...]
 LEAST_MOST = 4096  # of a variable, however small the values seen are
+OTHERS = "more than sizes is other"
 ROOM = 4  # times the greatest value seen
 
 
@@ -148,14 +150,26 @@ class OpenProgram:
 
     def values(self, key: Key) -> list[int] | None:
         """Return the values of the variables in a call, if it is one of this program."""
+        return None if self.complaint(key) else self.opening.values(key)
+
+    def complaint(self, key: Key) -> str:
+        """Say why a call is none of this program; nothing if it is."""
+        if self.opening.closed(key) != self.key:
+            return OTHERS
         values = self.opening.values(key)
-        if values is None or self.opening.closed(key) != self.key:
-            return None
+        if values is None:
+            return "sizes that were equal differ"
         known = dict(zip(self.variables, values, strict=True))
-        fits = all(each.attrs.least <= n <= each.attrs.most for each, n in known.items())
-        if not fits or not all(index_at(claim, known) for claim in self.claims):
-            return None
-        return values if all(each.read() == each.known for each in self.watches) else None
+        for each, value in known.items():
+            if not each.attrs.least <= value <= each.attrs.most:
+                return f"{value} is not from {each.attrs.least} to {each.attrs.most}"
+        if not all(index_at(claim, known) for claim in self.claims):
+            return "the function does something else for these sizes"
+        for watch in self.watches:
+            now = watch.read()
+            if now != watch.known:
+                return watched(watch.name, watch.known, now)
+        return ""
 
     def run(self, values: Sequence[int], tensors: Sequence[TensorBase]) -> Nest:
         """Make a call; None when a tensor from outside has another shape or dtype."""

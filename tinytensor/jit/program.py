@@ -14,6 +14,7 @@ from tinytensor.dtype import dtypes
 from tinytensor.errors import Site
 from tinytensor.grad import requires_gradient
 from tinytensor.jit.structure import Builder, Nest
+from tinytensor.jit.words import kinds, seen, watched
 from tinytensor.ops.uop import UOp, buffer
 from tinytensor.realize import Probe, expect, storage_of
 from tinytensor.replay import Replay
@@ -22,6 +23,7 @@ from tinytensor.runtime.device import Device
 from tinytensor.runtime.interrupts import uninterrupted
 from tinytensor.tensor.base import NO_PARTS, Cell, FilledCell, Spec, TensorBase
 from tinytensor.tensor.view import View
+from tinytensor.timing import timed
 from tinytensor.tracing import Feed, Watch
 
 Arguments = Sequence[TensorBase]
@@ -181,24 +183,27 @@ class Program:
         """Return the cells that a call reads and writes, each with its value in memory."""
         return [filled(each.find(arguments)) for each in self.sources]
 
+    @timed("guards")
     def complaint(self, arguments: Arguments, cells: Sequence[Cell]) -> str:
         """Say what is not as it was, besides the arguments' kinds; nothing if all is."""
         for watch in self.watches:
-            if watch.read() != watch.known:
-                return f"{watch.name} has changed"
+            now = watch.read()
+            if now != watch.known:
+                return watched(watch.name, watch.known, now)
         if len({*map(id, cells)}) < len(cells):
-            return "an argument is read from outside, too"
+            return "tensors that had memory of their own share it"
         for cell, source in zip(cells, self.sources, strict=True):
+            assert cell.spec is not None, "a cell that is filled knows what it holds"
             if cell.spec != source.spec:
-                return "a tensor from outside is of another kind"
+                return kinds(source.spec, cell.spec)
         for reader in self.readers:
             tensor = reader.find(arguments)
             if tensor.cell is not cells[reader.source]:
-                return "a tensor from outside has another memory"
+                return "tensors that shared memory have some of their own"
             if reader.is_argument:
                 continue
             if tensor._view is not reader.view and tensor._view != reader.view:
-                return "a tensor from outside is seen in another way"
+                return seen(reader.view, tensor._view)
             if (tensor._grad is not None) is not reader.has_gradient:
                 return "the gradient of a tensor from outside came or went"
         return ""
@@ -209,6 +214,7 @@ class Program:
         done = [None if each is None else storage_of(each) for each in fed]
         return self.run(arguments, self.cells(arguments), done)
 
+    @timed("replay")
     def run(
         self,
         arguments: Arguments,

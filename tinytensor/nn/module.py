@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import DTypeError
 from tinytensor.nn.parameter import Parameter, clear_gradients, exchange
+from tinytensor.provenance import COLLECTING
 from tinytensor.tensor.casting import target_of
 from tinytensor.tensor.grad_mode import no_grad
 from tinytensor.tensor.tensor import Tensor
@@ -78,6 +79,9 @@ class Module:
         """Return what forward computes."""
         if ACTIVE.trace is not None:
             ACTIVE.trace.modules[self] = None
+        if COLLECTING.collector is not None:
+            with COLLECTING.collector.inside(self):
+                return self.forward(*args, **options)
         return self.forward(*args, **options)
 
     # Attributes.

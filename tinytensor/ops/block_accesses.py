@@ -12,7 +12,7 @@ import numpy as np
 from tinytensor.ops.block_memory import BULK_STORES, COPIES, TF32_BITS, Access
 from tinytensor.ops.block_sync import FENCED, SEEN
 from tinytensor.ops.block_waits import find_mbarrier
-from tinytensor.ops.block_warp import Warp
+from tinytensor.ops.block_warp import Launch, Warp
 from tinytensor.ops.fragments import WARP_THREADS
 from tinytensor.ops.interpret import Array, from_storage, to_storage
 from tinytensor.ops.op import Op
@@ -151,9 +151,10 @@ class Box:
     places: tuple[int, ...]
     lane: int
 
-    def elements(self, tile: UOp, tensor_map: UOp) -> Elements:
+    def elements(self, tile: UOp, tensor_map: UOp, launch: Launch) -> Elements:
         """Return its elements: their places in the tile, and in the map's buffer."""
         attrs = tensor_map.attrs
+        shape = launch.shape_of(tensor_map)
         within = [each.reshape(-1) for each in np.indices(attrs.box[::-1])[::-1]]
         size = math.prod(attrs.box)
         r, c = np.divmod(np.arange(size), attrs.box[0])
@@ -161,8 +162,7 @@ class Box:
         inside = np.ones(size, np.bool_)
         source = np.full(size, attrs.offset)
         steps = attrs.steps or (1,) * len(attrs.box)
-        strides = (1, *attrs.strides)
-        axes = zip(within, steps, self.places, attrs.shape, strides, strict=True)
+        axes = zip(within, steps, self.places, shape, (1, *attrs.strides), strict=True)
         for number, step, begin, extent, stride in axes:
             at = number * step + begin
             inside &= at >= 0
@@ -179,14 +179,15 @@ def _bulk_load(warp: Warp, node: UOp, stage: Array, number: Array, *places: Arra
     time, block = mbarrier.time, warp.block
     clock = warp.clock.copy()
     by = Access(mbarrier.agent, time, clock[FENCED], clock[SEEN], block.number)
-    _move(warp, node, tile, tensor_map, box.elements(tile, tensor_map), by)
+    moved = box.elements(tile, tensor_map, block.launch)
+    _move(warp, node, tile, tensor_map, moved, by)
     block.landing.append(partial(mbarrier.complete, stage_bytes(tile), time))
 
 
 def _bulk_store(warp: Warp, node: UOp, stage: Array, *places: Array) -> None:
     tensor_map, tile = node.operands[:2]
     box = _asked_box(warp, node, tile, stage, places)
-    loaded = box.elements(tile, tensor_map)
+    loaded = box.elements(tile, tensor_map, warp.block.launch)
     inside = loaded.inside
     stored = Elements(
         target=loaded.source[inside],

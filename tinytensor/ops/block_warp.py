@@ -24,6 +24,7 @@ from tinytensor.ops.fragments import WARP_THREADS
 from tinytensor.ops.interpret import Array
 from tinytensor.ops.linear import Grid, Linear
 from tinytensor.ops.op import Op
+from tinytensor.ops.text import numbers_at
 from tinytensor.ops.uop import Number, UOp
 
 CLOSERS = (Op.ENDLOOP, Op.ENDIF, Op.ENDROLE)
@@ -58,6 +59,11 @@ class Launch:
         for node in _mbarriers_of(linear):
             self.first_mbarrier[node] = count
             count += node.attrs.count
+
+    def shape_of(self, tensor_map: UOp) -> tuple[int, ...]:
+        """Return the shape that a tensor map has in this launch."""
+        attrs = tensor_map.attrs
+        return numbers_at(attrs.extents, tuple(self.scalars)) or attrs.shape
 
 
 def agents_of(linear: Linear, grid: Grid) -> Agents:

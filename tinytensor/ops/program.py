@@ -10,8 +10,9 @@ class TensorMap:
     """What the bulk copy engine is told of a buffer: param `number`, or the workspace's at -1.
 
     Shape and box in elements, innermost first. Units: `offset_bytes` from the buffer's begin;
-    `strides_bytes` of the axes after the first. With `rounds`, float32 is rounded to TF32.
-    A box takes each step-th place of an axis, where there are `steps`.
+    `strides_bytes` of the axes after the first. With `rounds`, float32 is rounded to TF32. With
+    `extents`, words for index expressions over scalars, `shape` is the greatest. A box takes each
+    step-th place of an axis, where there are `steps`.
     """
 
     number: int
@@ -22,6 +23,7 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle_bytes: int
     rounds: bool = False
+    extents: tuple[str, ...] = ()
     steps: tuple[int, ...] = ()
 
 

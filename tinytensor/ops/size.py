@@ -96,9 +96,10 @@ def numbered_variables(variables: Sequence[UOp]) -> dict[UOp, UOp]:
     }
 
 
-def claim_value(variable: UOp) -> int:
-    """Return a bound variable's value, and claim that it is this one."""
-    return operator.index(size_of(variable, {variable: value_of(variable)}))
+def claim_within(variable: UOp, least: int, most: int) -> bool:
+    """Say whether a bound variable's value is between two ends, and claim that it is."""
+    size = size_of(variable, {variable: value_of(variable)})
+    return least <= size and size <= most  # two claims
 
 
 def is_one(extent: int) -> bool:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
+from urllib.parse import quote, unquote
 
 from tinytensor.dtype import BY_NAME, DType
 from tinytensor.errors import InternalError
 from tinytensor.ops.attrs import Attrs, Combine
+from tinytensor.ops.extents import index_with
 from tinytensor.ops.kernel import Contraction, Decision, Kernel, Param
 from tinytensor.ops.linear import Grid, Linear
 from tinytensor.ops.op import Op
@@ -24,7 +27,20 @@ Nodes = dict[str, UOp]
 Shown = UOp | Sequence[UOp] | Kernel | Linear
 INDENT = "  "
 OPENERS = (Op.LOOP, Op.IF, Op.ELSE, Op.ROLE)
+MOST_NUMBERS = 4096
 CLOSERS = (Op.ENDLOOP, Op.ELSE, Op.ENDIF, Op.ENDROLE)
+
+
+# Words: index expressions as attrs and programs hold them.
+def word_of(node: UOp) -> str:
+    """Return the text of a node without spaces or commas."""
+    return quote(show(node), safe="")
+
+
+@lru_cache(maxsize=MOST_NUMBERS)
+def numbers_at(words: tuple[str, ...], scalars: tuple[float, ...]) -> tuple[int, ...]:
+    """Return the values of index expressions in a launch with those scalars."""
+    return tuple([index_with(parse_node(unquote(word)), scalars) for word in words])
 
 
 # Writing.
@@ -256,6 +272,7 @@ PARSE_VALUE: dict[str, Callable[[str], Any]] = {  # Any: one type per kind of fi
     "bool": {"True": True, "False": False}.__getitem__,
     "str": str,
     "tuple[int, ...]": _parse_numbers,
+    "tuple[str, ...]": lambda text: tuple([each for each in text.strip("()").split(",") if each]),
     "Combine": Combine,
     "DType": _parse_dtype,
 }

@@ -283,7 +283,9 @@ def substitute(root: UOp, replacements: dict[UOp, UOp]) -> UOp:
 
 
 def substitute_all(roots: tuple[UOp, ...], replacements: dict[UOp, UOp]) -> tuple[UOp, ...]:
-    """Return several graphs with some nodes replaced, in one walk."""
+    """Return several graphs with some nodes replaced, in one walk; in none where all stay."""
+    if all(node is other for node, other in replacements.items()):
+        return roots
     mapped = dict(replacements)
     for node in walk(roots, stop=set(replacements)):
         if node not in mapped:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from tinytensor.nn.parameter import clear_gradients
-from tinytensor.realize import from_host, storage_of, to_host
+from tinytensor.realize import allocate_zeros, from_host, storage_of, to_host
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.tensor.companions import take_companions
 from tinytensor.tensor.grad_mode import enable_grad, no_grad
 from tinytensor.tensor.tensor import Tensor
+from tinytensor.timing import timed
 from tinytensor.tracing import ACTIVE, feed
 
 Group = dict[str, Any]  # the options that some parameters share, and these as "params"
@@ -29,8 +28,8 @@ def wide(x: Tensor) -> Tensor:
 
 def zeros_in_memory(like: Tensor) -> Tensor:
     """Return zeros with memory of their own, so that the first step is one like all others."""
-    array = np.zeros(like.shape, like.dtype.storage_numpy)
-    return Tensor._made(from_host(array, like.dtype, like.device), like.device)
+    leaf = allocate_zeros(like.dtype, like.shape, like.device)
+    return Tensor._made(leaf, like.device)
 
 
 def separate(tensors: Iterable[Tensor]) -> None:
@@ -125,7 +124,9 @@ class Optimizer:
         their values cost nothing here. Returns what the closure does.
         """
         if ACTIVE.trace is not None:
-            ACTIVE.trace.watch(self, f"the options and state of {type(self).__name__}", self._facts)
+            ACTIVE.trace.watch(
+                self, f"an option or the state of {type(self).__name__}", self._facts
+            )
         loss = None
         if closure is not None:
             with enable_grad():
@@ -149,6 +150,7 @@ class Optimizer:
                 facts += [(name, _fact_of(options[name])) for name in kept]
         return facts
 
+    @timed("optimizer")
     def _change_all(self) -> list[Tensor]:
         changed = []
         for group in self.param_groups:

@@ -80,8 +80,7 @@ class DeviceBase(ABC, Generic[Work]):
 
     def poison(self, buffer: Buffer) -> None:
         """Fill a buffer so that every float in it is NaN."""
-        if buffer.nbytes:
-            self.copy_in(buffer, np.full(buffer.nbytes, POISON, np.uint8))
+        self.fill(buffer, POISON)
 
     def reserve_workspace(self, works: Sequence[Work]) -> None:
         """Make the scratch memory large enough for some work; a device may need none.
@@ -109,6 +108,10 @@ class DeviceBase(ABC, Generic[Work]):
                 f"the host memory {seen.size}; they must be equal."
             )
         return seen
+
+    @abstractmethod
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """Set all bytes of a buffer to one value."""
 
     @abstractmethod
     def copy_in(self, buffer: Buffer, source: HostBytes) -> None:

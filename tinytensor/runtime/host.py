@@ -86,6 +86,10 @@ class HostDevice(DeviceBase[Work], Generic[Work]):
         super().__init__(name, target)
         self.allocator = CachingAllocator(self, HostMemory())
 
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """Set all bytes of a buffer to one value."""
+        view_bytes(buffer)[:] = byte
+
     def copy_in(self, buffer: Buffer, source: HostBytes) -> None:
         """Fill a buffer from C-contiguous host memory of the same size."""
         view_bytes(buffer)[:] = self.see_host_bytes(buffer, source)

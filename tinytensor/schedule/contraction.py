@@ -22,15 +22,15 @@ its prologue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tinytensor.dtype import MANTISSA_BITS, DType
 from tinytensor.ops.attrs import Combine, ContractAttrs
 from tinytensor.ops.kernel import Contraction, Decision
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies
-from tinytensor.ops.uop import UOp, walk
-from tinytensor.schedule.lower_views import Index, Lowering, ranges_over
+from tinytensor.ops.uop import UOp, cast, substitute_all, walk
+from tinytensor.schedule.lower_views import Index, Lowering, fold_over, only_ranges, ranges_over
 
 
 def recognize(reduce: UOp, lowering: Lowering) -> Contraction | Decision | None:
@@ -45,7 +45,7 @@ def recognize(reduce: UOp, lowering: Lowering) -> Contraction | Decision | None:
     if element.op is not Op.MUL:
         return _why_no_product(element)
     a, b = (_without_exact_cast(factor) for factor in element.operands)
-    free, k = _only_ranges(index), _only_ranges(lowering.fold_ranges(reduce, index))
+    free, k = only_ranges(index), only_ranges(lowering.fold_ranges(reduce, index))
     reads = dependencies(walk((a, b)))
     in_a, in_b = reads[a], reads[b]
     if not (k and in_a and in_b):
@@ -58,11 +58,19 @@ def recognize(reduce: UOp, lowering: Lowering) -> Contraction | Decision | None:
     obstacle = _obstacle(m, n, unread, lonely)
     if obstacle is not None:
         return _decline(obstacle)
+    return _facts(contract(a, b, batch, m, n, k, reduce.dtype), batch, m, n, k)
+
+
+def contract(a: UOp, b: UOp, batch: Index, m: Index, n: Index, k: Index, accumulate: DType) -> UOp:
+    """Return the CONTRACT of two factors over ranges of each class."""
     attrs = ContractAttrs(
-        batch=_numbers(batch), m=_numbers(m), n=_numbers(n), k=_numbers(k), accumulate=reduce.dtype
+        batch=_numbers(batch),
+        m=_numbers(m),
+        n=_numbers(n),
+        k=_numbers(k),
+        accumulate=accumulate,
     )
-    node = UOp(Op.CONTRACT, reduce.dtype, (a, b, *k), attrs)
-    return _facts(node, batch, m, n, k)
+    return UOp(Op.CONTRACT, accumulate, (a, b, *k), attrs)
 
 
 def _obstacle(m: Index, n: Index, unread: Sequence[UOp], lonely: Sequence[UOp]) -> str | None:
@@ -121,11 +129,7 @@ def is_exact_widening(narrow: DType, wide: DType) -> bool:
     return False
 
 
-def _only_ranges(index: Index) -> Index:
-    return tuple([each for each in index if each.op is Op.RANGE])
-
-
-def _numbers(ranges: Iterable[UOp]) -> tuple[int, ...]:
+def _numbers(ranges: Index) -> tuple[int, ...]:
     return tuple([each.attrs.number for each in ranges])
 
 
@@ -137,12 +141,11 @@ def path_to_product(reduce: UOp) -> list[UOp]:
     return path
 
 
-def facts_of(sink: UOp) -> Contraction | None:
-    """Read the facts back from the CONTRACT of a kernel's sink (None when it holds none).
+def facts_of(nodes: Sequence[UOp]) -> Contraction | None:
+    """Read the facts back from the CONTRACT of a kernel's nodes (None when there is none).
 
     Reading them from the graph keeps them true whatever rules have rewritten in between.
     """
-    nodes = walk((sink,))
     contracts = [node for node in nodes if node.op is Op.CONTRACT]
     if len(contracts) != 1:
         return None
@@ -150,6 +153,21 @@ def facts_of(sink: UOp) -> Contraction | None:
     attrs = contracts[0].attrs
     classes = (attrs.batch, attrs.m, attrs.n, attrs.k)
     return _facts(contracts[0], *[_with_numbers(ranges, numbers) for numbers in classes])
+
+
+def sum_at(contraction: Contraction, places: dict[UOp, UOp]) -> UOp:
+    """Return the sum of products; a plain one where a class has extents of 1 alone, so no range."""
+    node = contraction.node
+    a, b = substitute_all(node.operands[:2], places)
+    classes = []
+    for ranges in (contraction.batch, contraction.m, contraction.n, contraction.k):
+        replaced = substitute_all(ranges, places)
+        classes.append(only_ranges(replaced))
+    batch, m, n, k = classes
+    if m and n and k:
+        return contract(a, b, batch, m, n, k, node.dtype)
+    product = cast(a, node.dtype) * cast(b, node.dtype)
+    return fold_over(k, product, Combine.ADD, node.dtype)
 
 
 def _with_numbers(ranges: Mapping[int, UOp], numbers: Sequence[int]) -> Index:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tinytensor.dtype import DType
 from tinytensor.ops.op import ELEMENTWISE, Mark, Op
 from tinytensor.ops.uop import UOp
-from tinytensor.schedule.describe import short_size, short_time
+from tinytensor.schedule.describe import short_dtype, short_size, short_time
 from tinytensor.target import Target
 
 # In additions. A division: vector division on Zen 5. PHILOX: ten rounds of two products.
@@ -37,6 +37,15 @@ class Load:
         return max(self.arithmetic, self.memory)
 
 
+def price_name(node: UOp) -> str:
+    """Name what is as fast as a node; with its dtype, where that makes a difference."""
+    if node.op is Op.CONTRACT:
+        return f"flop of {short_dtype(node.operands[0].dtype)} products"
+    is_priced = node.op.mark is Mark.TRANSCENDENTAL or node.op in ADDITIONS
+    name = node.op.name.lower() if is_priced else "simple ops"
+    return f"{name} of 8 bytes" if node.dtype.itemsize == 8 else name
+
+
 def evaluation_seconds(node: UOp, target: Target) -> float:
     """Return what one element of a node takes beyond its operands; of a fold, one folded in."""
     rates = target.rates
@@ -59,10 +68,19 @@ def product_seconds(dtype: DType, target: Target, is_computed: bool = False) -> 
     return 2 / (rates.computed_half_flops if is_computed else rates.half_flops)
 
 
-def moving_seconds(nbytes: int, target: Target) -> float:
-    """Return the time to write a value or to read it: beside others it has a quarter of a cache."""
-    rates = target.rates
-    return nbytes / (rates.cache if nbytes <= target.cache_bytes // 4 else rates.copy)
+def reading_seconds(nbytes: int, target: Target) -> float:
+    """Return the time to read a value, which has some of a cache beside others."""
+    return nbytes / (target.rates.cache if nbytes <= cached_bytes(target) else target.rates.read)
+
+
+def writing_seconds(nbytes: int, target: Target) -> float:
+    """Return the time to write a value."""
+    return nbytes / (target.rates.cache if nbytes <= cached_bytes(target) else target.rates.write)
+
+
+def cached_bytes(target: Target) -> int:
+    """Return the most bytes of a value that stays in cache beside others."""
+    return target.cache_bytes // 4
 
 
 def holding_seconds(nbytes: int, target: Target) -> float:
@@ -116,10 +134,13 @@ class Choice:
         return self.storing < self.recomputing
 
     def __str__(self) -> str:
-        """Say what both take, and what would change the choice."""
-        stored, again = short_time(self.storing), short_time(self.recomputing)
-        if self.holding:
-            stored += f" ({short_time(self.holding)} for holding it)"
+        """Say what both take, of which parts, and what would change the choice."""
+        launch = f", {short_time(self.launch)} of it the launch" if self.launch else ""
+        parts = [f"making it {short_time(self.making)}{launch}"]
+        parts += [f"reading it {short_time(self.reading)}"] * bool(self.launch)
+        parts += [f"holding it {short_time(self.holding)}"] * bool(self.holding)
+        stored = f"{short_time(self.storing)} ({'; '.join(parts)})"
+        again = short_time(self.recomputing)
         times = (
             f"storing takes {stored}, recomputing {again}"
             if self.is_stored
@@ -133,13 +154,16 @@ class Choice:
         With its size grows all that a value takes but the launch; with its readers, all but making.
         """
         if not self.launch:
-            return "the kernels that read it share its rows"
+            return "no launch and no memory, for the kernels that read it fold its rows in one"
         gain = self.recomputing - self.reading
         gain_with_size = gain - (self.storing - self.reading - self.launch)
         if gain_with_size > 0:
             size = short_size(self.nbytes * self.launch / gain_with_size)
-            return f"recomputed below {size}" if self.is_stored else f"stored above {size}"
+            turn = f"recomputed below {size}" if self.is_stored else f"stored above {size}"
+            here = short_size(self.nbytes)
+            return f"{turn} of it (here {here}), since its launch takes as long at any size"
         if gain > 0:
             readers = self.kernels * (self.making + self.holding) / gain
-            return f"stored from {math.floor(readers) + 1} readers on"
-        return "reading it would take as long"
+            saved = short_time(gain / self.kernels)
+            return f"each reader saves {saved}, so stored from {math.floor(readers) + 1} readers on"
+        return "reading it would take as long as computing it, at any size"

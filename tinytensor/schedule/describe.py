@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tinytensor.dtype import DType
+from tinytensor.ops.kernel import Decision
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
 
 _TIMES = (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3))
-_SIZES = (("B", 1.0), ("kB", 1e3), ("MB", 1e6))
+_SIZES = (("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
 _COUNTS = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9))
 _SHORT = {"float": "f", "int": "i", "uint": "u"}
 
@@ -24,6 +26,51 @@ def short_dtype(dtype: DType) -> str:
     if dtype.name == "bfloat16":
         return "bf16"
     return f"{_SHORT[dtype.kind]}{dtype.bits}" if dtype.kind in _SHORT else dtype.name
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A decision whose nodes have no names yet: its reason is in pieces, some of them nodes."""
+
+    kind: str
+    subject: UOp
+    reason: tuple[str | UOp, ...]
+
+    @property
+    def plain_reason(self) -> str:
+        """The reason in words, where only one node is spoken of."""
+        return "".join([each if isinstance(each, str) else describe(each) for each in self.reason])
+
+
+def name_nodes(drafts: Sequence[Draft], at: Mapping[UOp, int]) -> list[Decision]:
+    """Give nodes names that differ: alike ones are numbered as `at` has them, `add#2 f32[4]`."""
+    alike: dict[str, set[UOp]] = {}
+    for piece in [each for draft in drafts for each in (draft.subject, *draft.reason)]:
+        if isinstance(piece, UOp):
+            alike.setdefault(describe(piece), set()).add(piece)
+    names: dict[UOp, str] = {}
+    for name, nodes in alike.items():
+        op, _, rest = name.partition(" ")
+        for number, node in enumerate(sorted(nodes, key=at.__getitem__), start=1):
+            names[node] = name if len(nodes) == 1 else f"{op}#{number} {rest}"
+    return [
+        Decision(
+            draft.kind,
+            names[draft.subject],
+            "".join([names[each] if isinstance(each, UOp) else each for each in draft.reason]),
+        )
+        for draft in drafts
+    ]
+
+
+def without_number(name: str) -> str:
+    """Return a node's name as nodes like it have it.
+
+    >>> without_number("add#2 f32[4]")
+    'add f32[4]'
+    """
+    op, _, rest = name.partition(" ")
+    return f"{op.partition('#')[0]} {rest}"
 
 
 def describe(node: UOp) -> str:
@@ -55,7 +102,7 @@ def short_size(nbytes: float) -> str:
     >>> short_size(4_718_592)
     '4.72 MB'
     """
-    return _in_units(nbytes, _SIZES, "GB")
+    return _in_units(nbytes, _SIZES, "TB")
 
 
 def short_count(count: float) -> str:

@@ -69,7 +69,8 @@ def _call_of(group: Group) -> KernelCall:
     told = Decision("join", first.kernel.name, reason)
     nodes = [node for call in group.calls for node in call.nodes]
     joined = replace(kernel, decisions=(told, *kernel.decisions))
-    return KernelCall(joined, tuple(nodes), extents)
+    apart = tuple([reason for call in group.calls for reason in call.apart])
+    return KernelCall(joined, tuple(nodes), extents, apart=apart)
 
 
 def any_extent(call: KernelCall) -> Kernel | None:

@@ -33,13 +33,15 @@ class KernelCall:
     """A kernel and the nodes whose memory its parameters are, in order; outputs come first.
 
     With `extents`, one for each instance, it has the nodes of all instances. `variables` are the
-    graph's, by their number in the kernel.
+    graph's, by their number in the kernel. `apart` says for each node that another kernel stores
+    why that kernel is not one with this.
     """
 
     kernel: Kernel
     nodes: tuple[UOp, ...]
     extents: tuple[int, ...] = ()
     variables: tuple[UOp, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 class Numbering(dict[UOp, UOp]):
@@ -86,20 +88,29 @@ def build_kernel(
         _store(param, node, region.position[node], lowering)
         for param, node in zip(out_params, outputs, strict=True)
     ]
-    written = simplify((UOp(Op.SINK, dtypes.void, tuple(stores)),))[0]
-    sink, nodes = _number_densely(written, tuple(params))
+    sink = UOp(Op.SINK, dtypes.void, tuple(stores))
     ranges = _ranges_in([region.position[node] for node in (anchor, *outputs)])
+    decisions = (*told_of(fact), *dict.fromkeys(region.decisions))
+    return make_call(sink, ranges, tuple(params), decisions)
+
+
+def make_call(
+    sink: UOp, ranges: tuple[UOp, ...], nodes: tuple[UOp, ...], decisions: tuple[Decision, ...]
+) -> KernelCall:
+    """Return the call of the kernel of some stores; its PARAMs stand for the nodes."""
+    sink, nodes = _number_densely(simplify((sink,))[0], nodes)
     variables = [node for node in walk([sink, *ranges]) if node.op is Op.VARIABLE]
     sink, *closed = substitute_all((sink, *ranges), numbered_variables(variables))
     ranges = tuple(closed)
+    inner = walk((sink,))
     kernel = Kernel(
-        name=name_of(sink, ranges),
+        name=name_of(inner, ranges),
         sink=sink,
         ranges=ranges,
-        params=tuple([_param(node, node in outputs) for node in nodes]),
-        contraction=facts_of(sink),
-        index_dtype=_index_dtype(sink),
-        decisions=(*_told(fact), *dict.fromkeys(region.decisions)),
+        params=_params_of(inner),
+        contraction=facts_of(inner),
+        index_dtype=_index_dtype(inner),
+        decisions=decisions,
     )
     return KernelCall(kernel, nodes, variables=tuple(variables))
 
@@ -137,7 +148,8 @@ def lower_members(region: Region, lowering: Lowering, fact: Contraction | Decisi
             lowering.memo[point] = lowering.compute(point)
 
 
-def _told(fact: Contraction | Decision | None) -> tuple[Decision, ...]:
+def told_of(fact: Contraction | Decision | None) -> tuple[Decision, ...]:
+    """Say what a sum of products is, or why it is no contraction."""
     if isinstance(fact, Contraction):
         return (_contract_decision(fact),)
     return () if fact is None else (fact,)
@@ -161,13 +173,17 @@ def _store(param: UOp, node: UOp, index: Index, lowering: Lowering) -> UOp:
     return UOp(Op.STORE, dtypes.void, (param, flatten(index, node.shape), value))
 
 
-def _param(node: UOp, written: bool) -> Param:
-    return Param(node.dtype, most_of(math.prod(node.shape)), written)
+def _params_of(nodes: Sequence[UOp]) -> tuple[Param, ...]:
+    """Return what a kernel's PARAMs are, by number."""
+    params = [node for node in nodes if node.op is Op.PARAM]
+    params.sort(key=lambda each: each.attrs.number)
+    written = {store.operands[0] for store in nodes[-1].operands}
+    return tuple([Param(each.dtype, each.attrs.elements, each in written) for each in params])
 
 
-def _index_dtype(sink: UOp) -> DType:
+def _index_dtype(nodes: Sequence[UOp]) -> DType:
     """Return int32 when every index value, intermediate ones too, is proven below 2**31."""
-    for node in walk((sink,)):
+    for node in nodes:
         if node.dtype is dtypes.index:
             least, most = bounds_of(node)
             if least < dtypes.int32.min or most > dtypes.int32.max:
@@ -175,9 +191,11 @@ def _index_dtype(sink: UOp) -> DType:
     return dtypes.int32
 
 
-def name_of(sink: UOp, ranges: Sequence[UOp]) -> str:
-    """Return a C identifier that says what kind of kernel it is, its dtype and its space."""
-    nodes = walk((sink,))
+def name_of(nodes: Sequence[UOp], ranges: Sequence[UOp]) -> str:
+    """Return a C identifier that says what kind of kernel it is, its dtype and its space.
+
+    The nodes are those of its graph, the sink last.
+    """
     kinds = {node.op for node in nodes}
     kind = "pointwise"
     if Op.CONTRACT in kinds:
@@ -185,7 +203,7 @@ def name_of(sink: UOp, ranges: Sequence[UOp]) -> str:
     elif Op.REDUCE in kinds:
         combines = [node.attrs.combine.value for node in nodes if node.op is Op.REDUCE]
         kind = "_".join(dict.fromkeys(combines))
-    dtype = short_dtype(sink.operands[0].operands[2].dtype)
+    dtype = short_dtype(nodes[-1].operands[0].operands[2].dtype)
     folded = [each for node in nodes for each in folded_ranges(node) if each.op is Op.RANGE]
     extents = [f"{'n' * each.is_open}{each.extent}" for each in (*ranges, *folded)]
     space = "x".join(extents) or "1"

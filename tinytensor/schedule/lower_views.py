@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tinytensor.dtype import dtypes
+from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import Combine, ReduceAttrs
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.size import (
-    Size,
     are_same,
+    expression_of,
     is_one,
     is_open,
     is_repeated,
     is_same,
     is_zero,
-    most_of,
     now,
 )
 from tinytensor.ops.uop import UOp, binary, cast, const, index_const, make_range, where
@@ -42,11 +41,21 @@ def ranges_over(shape: Sequence[int], first: int) -> Index:
     return tuple([range_over(extent, first + axis) for axis, extent in enumerate(shape)])
 
 
+def only_ranges(index: Iterable[UOp]) -> Index:
+    """Return the ranges of an index, without the constants of axes of extent 1."""
+    return tuple([each for each in index if each.op is Op.RANGE])
+
+
 def range_over(extent: int, number: int) -> UOp:
     """Return a RANGE of an extent, or the constant 0 for an extent of 1."""
-    if isinstance(extent, Size):
-        return make_range(number, most_of(extent), extent.expression)
-    return ZERO if extent == 1 else make_range(number, extent)
+    return range_of(expression_of(extent), number)
+
+
+def range_of(count: UOp, number: int) -> UOp:
+    """Return a RANGE of so many values, or the constant 0 for one value."""
+    if count.op is not Op.CONST:
+        return make_range(number, int(bounds_of(count)[1]), count)
+    return ZERO if count.value == 1 else make_range(number, int(count.value))
 
 
 def flatten(index: Index, shape: Sequence[int]) -> UOp:
@@ -285,12 +294,8 @@ class Lowering:
     def _fold(self, node: UOp, index: Index, operands: list[UOp]) -> UOp:
         if _folds_nothing(node):
             return identity(node)
-        folded = self.fold_ranges(node, index)
-        ranges = tuple([each for each in folded if each.op is Op.RANGE])
-        combine = node.attrs.combine
-        if not ranges:
-            return _fold_of_one(node, operands[0])
-        return UOp(Op.REDUCE, node.dtype, (operands[0], *ranges), ReduceAttrs(combine))
+        folded = only_ranges(self.fold_ranges(node, index))
+        return fold_over(folded, operands[0], node.attrs.combine, node.dtype)
 
 
 def _held_inside(value: UOp, extent: int) -> UOp:
@@ -314,12 +319,16 @@ def _folds_nothing(node: UOp) -> bool:
     return any(shape[axis] == 0 for axis in node.attrs.axes)
 
 
-def _fold_of_one(node: UOp, element: UOp) -> UOp:
-    """Return a fold over a single element; a float sum starts from +0.0, so -0.0 becomes 0.0."""
-    combine = node.attrs.combine
+def fold_over(ranges: Index, element: UOp, combine: Combine, dtype: DType) -> UOp:
+    """Return a fold over ranges; without any it is that of a single element.
+
+    A float sum starts from +0.0, so that of -0.0 is 0.0.
+    """
+    if ranges:
+        return UOp(Op.REDUCE, dtype, (element, *ranges), ReduceAttrs(combine))
     if combine in (Combine.ARGMAX, Combine.ARGMIN):
-        return const(node.dtype, 0)
-    if combine is Combine.ADD and node.dtype.is_float:
+        return const(dtype, 0)
+    if combine is Combine.ADD and dtype.is_float:
         return element + 0.0
     return element
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
-from tinytensor.ops.kernel import Contraction, Decision
+from tinytensor.ops.kernel import Contraction
 from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
 from tinytensor.ops.size import elements_now
 from tinytensor.ops.uop import UOp, nbytes_of
@@ -28,13 +28,21 @@ from tinytensor.schedule.cost import (
     evaluation_seconds,
     evaluations_of_factors,
     holding_seconds,
-    moving_seconds,
     product_seconds,
+    reading_seconds,
     strip_seconds,
+    writing_seconds,
 )
-from tinytensor.schedule.describe import describe
+from tinytensor.schedule.describe import Draft, short_time
 from tinytensor.schedule.lower_views import ranges_over
-from tinytensor.schedule.region import LEAVES, MOST_READS, Region, RegionBuilder, source_of
+from tinytensor.schedule.region import (
+    LEAVES,
+    MOST_READS,
+    Region,
+    RegionBuilder,
+    below_views,
+    source_of,
+)
 from tinytensor.schedule.rows import SHARED_KERNELS, space_of
 from tinytensor.schedule.uses import Evaluations, Reading, Use, Uses
 from tinytensor.target import Target
@@ -79,7 +87,7 @@ def _choose(
     roots: Sequence[UOp],
     contractions: Mapping[UOp, Contraction],
     target: Target,
-    known: Mapping[UOp, Decision],
+    known: Mapping[UOp, Draft],
 ) -> tuple[Chooser, dict[Region, tuple[UOp, ...]]]:
     outputs = {region: _outputs_of(region, roots) for region in builder.regions}
     chooser = Chooser(builder, contractions, set(roots), builder.fuse, target, known)
@@ -122,7 +130,7 @@ class Chooser:
         roots: set[UOp],
         fuse: int,
         target: Target,
-        known: Mapping[UOp, Decision],
+        known: Mapping[UOp, Draft],
     ) -> None:
         self.known = known
         self.earliest = builder.earliest
@@ -133,8 +141,9 @@ class Chooser:
         self.fuse = fuse
         self.target = target
         self.uses = Uses()
-        self.stored: dict[UOp, Decision] = {}
-        self.recomputed: dict[UOp, list[Decision]] = defaultdict(list)
+        self.stored: dict[UOp, Draft] = {}
+        self.choices: dict[UOp, Choice] = {}
+        self.recomputed: dict[UOp, list[Draft]] = defaultdict(list)
         self._loads: dict[UOp, Load] = defaultdict(Load)
         self._ops: dict[UOp, int] = defaultdict(int)
         self._read: set[tuple[UOp, UOp]] = set()
@@ -171,6 +180,11 @@ class Chooser:
                     found.setdefault(kernel, Reading()).add(reading)
         return found
 
+    def folding(self, node: UOp) -> str:
+        """Say what a fold takes with all that is computed for it, and reading its result."""
+        arithmetic = self._loads[self.region_of[node].anchor].arithmetic
+        return f"folding takes {short_time(arithmetic)}, reading {short_time(self._reading(node))}"
+
     def has_room(self, kernel: UOp, ops: int) -> bool:
         """Whether a kernel may compute that many ops more."""
         return self._ops[kernel] + ops <= self.target.max_kernel_ops
@@ -180,27 +194,27 @@ class Chooser:
     ) -> float:
         """Return what a kernel takes longer that computes a value, and has read one less for it."""
         fresh = sum(
-            self._moving(each) for each in found.sources if (kernel, each) not in self._read
+            self._reading(each) for each in found.sources if (kernel, each) not in self._read
         )
         load = self._loads[kernel]
-        saved = 0.0 if spared is None else self._moving(spared)
+        saved = 0.0 if spared is None else self._reading(spared)
         again = Load(use.evaluations * found.seconds + use.slower, fresh - saved)
         return (load + again).seconds - load.seconds
 
     def add_output(self, node: UOp, anchor: UOp) -> None:
         """Note that a kernel stores a value."""
-        self._loads[anchor] += Load(memory=self._moving(node))
+        self._loads[anchor] += Load(memory=writing_seconds(nbytes_of(node), self.target))
 
     def _add_read(self, anchor: UOp, node: UOp) -> None:
         home = self.region_of.get(node)
         is_own = home is not None and home.anchor is anchor
         if not is_own and (anchor, node) not in self._read:
             self._read.add((anchor, node))
-            self._loads[anchor] += Load(memory=self._moving(node))
+            self._loads[anchor] += Load(memory=self._reading(node))
             self._ops[anchor] += self.target.max_kernel_ops // MOST_READS
 
-    def _moving(self, node: UOp) -> float:
-        return moving_seconds(nbytes_of(node), self.target)
+    def _reading(self, node: UOp) -> float:
+        return reading_seconds(nbytes_of(node), self.target)
 
     def _tell_stored(self, node: UOp, anchor: UOp) -> None:
         self._tell(node, {self.uses.kernel_place(anchor): elements_now(node.shape)})
@@ -230,7 +244,7 @@ class Chooser:
 
     def _tell_operand(self, node: UOp, evaluations: Evaluations) -> None:
         self.uses.tell(node, evaluations)
-        source = _below_views(node)
+        source = below_views(node)
         if source.op is Op.BUFFER or source in self.region_of:
             for place in evaluations:
                 self._add_read(self.uses.kernel(place), source)
@@ -252,15 +266,15 @@ class Chooser:
             strip = 0.0 if is_laid_out else strip_seconds(count, factor.dtype, self.target)
             self.uses.slower[behind] = slower + strip
 
-    def _decide(self, node: UOp, use: Use) -> Decision | None:
+    def _decide(self, node: UOp, use: Use) -> Draft | None:
         if node in self.roots:
-            return Decision("store", describe(node), "its value was asked for.")
+            return Draft("store", node, ("its value was asked for.",))
         if node in self.known:
             return self.known[node]
         if node in self.too_big:
             limit = self.target.max_kernel_ops
             reason = f"a kernel holds at most {limit} ops, a read counted as {limit // MOST_READS}."
-            return Decision("store", describe(node), reason)
+            return Draft("store", node, (reason,))
         if node.op is Op.GATHER and self.fuse:
             return self._weigh(node, use)
         if (node.operands and node.op not in ELEMENTWISE) or reads_no_memory(node):
@@ -268,9 +282,9 @@ class Chooser:
         ways = ways_of(node)
         if ways > 1 and ways * len(use.evaluations) > MOST_WAYS:
             reason = f"one kernel computes at most {MOST_WAYS} values side by side."
-            return Decision("store", describe(node), reason)
+            return Draft("store", node, (reason,))
         if self.fuse == 0 and not self._is_product(node, use):
-            return Decision("store", describe(node), "TT_FUSE=0: one kernel per op.")
+            return Draft("store", node, ("TT_FUSE=0: one kernel per op.",))
         if self.fuse == 0:
             return None
         return self._weigh(node, use)
@@ -279,7 +293,7 @@ class Chooser:
         """Whether a node is a product that is only summed: a sum of products is one op."""
         return node.op is Op.MUL and all(_is_sum(each) for each in self.uses.by_kernel(use))
 
-    def _weigh(self, node: UOp, use: Use) -> Decision | None:
+    def _weigh(self, node: UOp, use: Use) -> Draft | None:
         readings = self.uses.by_kernel(use)
         slower = sum(each.slower for each in readings.values())
         if use.total <= elements_now(node.shape) and len(readings) <= 1 and not slower:
@@ -290,21 +304,22 @@ class Chooser:
         places = max(each.places for each in readings.values())
         if ops * places > limit:
             reason = f"a kernel of {limit} ops has no room for its {ops} ops at {places} places."
-            return Decision("store", describe(node), reason)
+            return Draft("store", node, (reason,))
         choice = self._choice(node, found, use)
         reason = f"{describe_uses(use.total, node, len(readings))}; {choice}"
         if choice.is_stored:
-            return Decision("store", describe(node), reason)
+            self.choices[node] = choice
+            return Draft("store", node, (reason,))
         for place in use.evaluations:
             self.uses.slower.pop(place, None)
         if self._part_of.get(node) != use.evaluations:
             for kernel in readings:
-                self.recomputed[kernel].append(Decision("recompute", describe(node), reason))
+                self.recomputed[kernel].append(Draft("recompute", node, (reason,)))
         return None
 
     def _choice(self, node: UOp, found: Expression, use: Use) -> Choice:
         """Compare what each kernel that reads a value would take longer either way."""
-        own = self._moving(node)
+        own = self._reading(node)
         reading = 0.0
         recomputing = 0.0
         readings = self.uses.by_kernel(use)
@@ -319,7 +334,8 @@ class Chooser:
         if is_costly and later < HELD_RANKS and self._share_rows(node, readings):
             # No launch and no memory: one kernel for all, which computes a function once.
             return Choice(arithmetic, 0.0, 0.0, recomputing, len(readings), nbytes_of(node))
-        making = Load(arithmetic, own + sum(map(self._moving, found.sources)))
+        written = writing_seconds(nbytes_of(node), self.target)
+        making = Load(arithmetic, written + sum(map(self._reading, found.sources)))
         launch = self.target.rates.launch_seconds
         return Choice(
             making=making.seconds + launch,
@@ -350,7 +366,7 @@ class Chooser:
 
     def price(self, nodes: Collection[UOp]) -> Expression:
         """Return one evaluation of some nodes, that read all others."""
-        read = {_below_views(each) for node in nodes for each in node.operands if each not in nodes}
+        read = {below_views(each) for node in nodes for each in node.operands if each not in nodes}
         seconds = sum(evaluation_seconds(node, self.target) for node in nodes)
         sources = frozenset([each for each in read if each.op not in (Op.CONST, Op.IOTA)])
         return Expression(seconds, sum(node.op not in VIEWS for node in nodes), sources)
@@ -385,7 +401,7 @@ def ways_of(node: UOp) -> int:
     """Return n for a WHERE that takes its first way at one of n places along an axis; else 1."""
     if node.op is not Op.WHERE or node.operands[0].op is not Op.EQ:
         return 1
-    place, taken = map(_below_views, node.operands[0].operands)
+    place, taken = map(below_views, node.operands[0].operands)
     is_choice = place.op is Op.IOTA and taken.op is Op.CONST and place.shape[0] <= MOST_WAYS
     return place.shape[0] if is_choice else 1
 
@@ -395,11 +411,12 @@ def _share(way: int, ways: int, evaluations: int) -> int:
 
 
 def describe_uses(total: int, node: UOp, kernels: int) -> str:
-    """Return `read 2 times by 1 kernel`, of each element."""
+    """Return `each element is read 2 times, by 1 kernel`."""
     times = total / max(1, elements_now(node.shape))
     count = f"{times:.0f}" if times >= 100 else f"{times:.3g}"
-    often = "once" if count == "1" else f"{count} times"
-    return f"read {often} by {count_kernels(kernels)}"
+    often = "once" if count == "1" else f"{count} times" + " on average" * (times % 1 > 0)
+    by = "some by each of" if kernels > times > 0 and kernels > 1 else "by"
+    return f"each element is read {often}, {by} {count_kernels(kernels)}"
 
 
 def count_kernels(count: int) -> str:
@@ -416,12 +433,6 @@ def reads_no_memory(node: UOp) -> bool:
     while node.op is Op.CAST:
         node = node.operands[0]
     return node.dtype is dtypes.index
-
-
-def _below_views(node: UOp) -> UOp:
-    while node.op in VIEWS:
-        node = node.operands[0]
-    return node
 
 
 def _below_casts(factor: UOp) -> UOp:

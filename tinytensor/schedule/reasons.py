@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from tinytensor.ops.kernel import Decision
 from tinytensor.ops.uop import UOp
-from tinytensor.schedule.describe import describe
+from tinytensor.schedule.describe import Draft, name_nodes
 from tinytensor.schedule.materialize import Chooser, describe_uses
 from tinytensor.schedule.region import Region
 
+ONE_FOLD = (
+    "it comes from a fold, which no second kernel computes: that would fold in another order and "
+    "round to other bits (a rule; {})."
+)
 
-def add_reasons(outputs: Mapping[Region, tuple[UOp, ...]], chooser: Chooser) -> None:
-    """Give each region the reasons for its outputs, and for what its members recompute."""
+
+def add_reasons(
+    outputs: Mapping[Region, tuple[UOp, ...]], order: Sequence[UOp], chooser: Chooser
+) -> None:
+    """Give each region its decisions: also why it stores its outputs, and what it recomputes."""
     homes = {node: region for region in outputs for node in region.position}
+    at = {node: number for number, node in enumerate(order)}
     for region, nodes in outputs.items():
-        for anchor in region.position:
-            region.decisions.extend(chooser.recomputed.get(anchor, ()))
-        region.decisions.extend(_why_stored(region, node, chooser, homes) for node in nodes)
+        again = [each for anchor in region.position for each in chooser.recomputed.get(anchor, ())]
+        stored = [_why_stored(region, node, chooser, homes) for node in nodes]
+        region.decisions = name_nodes([*region.drafts, *again, *stored], at)
 
 
-def _why_stored(
-    region: Region, node: UOp, chooser: Chooser, homes: Mapping[UOp, Region]
-) -> Decision:
+def _why_stored(region: Region, node: UOp, chooser: Chooser, homes: Mapping[UOp, Region]) -> Draft:
     known = chooser.stored.get(node)
     if known is not None:
         return known
     if node in chooser.roots:
-        return Decision("store", describe(node), "its value was asked for.")
+        return Draft("store", node, ("its value was asked for.",))
     readings = chooser.readings_outside(region, node)
     total = sum(each.evaluations for each in readings.values())
     kernels = {homes[kernel] for kernel in readings}
     uses = describe_uses(total, node, len(kernels))
-    return Decision("store", describe(node), f"{uses}; a fold is never computed twice.")
+    return Draft("store", node, (f"{uses}; {ONE_FOLD.format(chooser.folding(node))}",))

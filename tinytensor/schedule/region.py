@@ -14,7 +14,7 @@ from tinytensor.ops.kernel import Decision
 from tinytensor.ops.op import ELEMENTWISE, VIEWS, Mark, Op
 from tinytensor.ops.size import elements_now
 from tinytensor.ops.uop import UOp
-from tinytensor.schedule.describe import describe
+from tinytensor.schedule.describe import Draft
 from tinytensor.schedule.lower_views import Index, ranges_over, reshape_index
 
 LEAVES = frozenset((Op.CONST, Op.BUFFER, Op.IOTA, Op.VARIABLE))
@@ -33,14 +33,18 @@ class Region:
     """One kernel in the making.
 
     `position` gives, for each member, its index in terms of the anchor's ranges. `rank` is the
-    number of kernels that must have run before, so an edge always leads to a higher rank.
+    number of kernels that must have run before, so an edge always leads to a higher rank. `drafts`
+    become `decisions` when all is decided. `apart` says of values that other kernels store why it
+    was not made one with these.
     """
 
     anchor: UOp
     position: dict[UOp, Index]
     rank: int
     read_outside: dict[UOp, None] = field(default_factory=dict)
+    drafts: list[Draft] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
+    apart: dict[UOp, str] = field(default_factory=dict)
     computed: list[UOp] = field(default_factory=list)
     ops: int = 1
 
@@ -157,30 +161,30 @@ class RegionBuilder:
         found = {self.region_of[each]: None for each in node.operands if each in self.region_of}
         for region in sorted(found, key=lambda each: -each.rank):
             place = self._place_in(region, node)
-            if isinstance(place, Decision):
-                region.decisions.append(place)
+            if isinstance(place, Draft):
+                region.drafts.append(place)
                 continue
             self._add(region, node, place)
             return True
         return False
 
-    def _place_in(self, region: Region, node: UOp) -> Index | Decision:
+    def _place_in(self, region: Region, node: UOp) -> Index | Draft:
         inside = [each for each in node.operands if each in region.position]
         outside = [each for each in node.operands if each not in region.position]
         places = {region.position[each] for each in inside}
-        subject = describe(node)
         if len(places) > 1:
             reason = "it reads two different elements of the result; the result is stored."
-            return Decision("decline", subject, reason)
-        needed = max((self.earliest(each) for each in outside), default=0)
-        if needed > region.rank and region.read_outside:
-            reason = "another operand is computed later, from this kernel's result."
-            return Decision("decline", subject, reason)
+            return Draft("decline", node, (reason,))
+        latest = max(outside, key=self.earliest, default=node)
+        if region.read_outside and outside and self.earliest(latest) > region.rank:
+            later = below_views(latest)
+            reason = " is computed by a later kernel, from this kernel's result."
+            return Draft("decline", node, ("its operand ", later, reason))
         size = region.ops + self._sizes.of((*region.computed, *outside))
         if size >= self._sizes.limit:
             self.met_limit = True
             reason = f"the kernel is at its limit of {self._sizes.limit} ops."
-            return Decision("decline", subject, reason)
+            return Draft("decline", node, (reason,))
         return _position_through(node, places.pop())
 
     def _add(self, region: Region, node: UOp, place: Index) -> None:
@@ -191,8 +195,8 @@ class RegionBuilder:
         region.computed.extend(outside)
         self.region_of[node] = region
         if node.op in ELEMENTWISE:
-            reason = "each element has one reader, in the same space."
-            region.decisions.append(Decision("fuse", describe(node), reason))
+            reason = "each element needs one element of what was folded, at the same place."
+            region.drafts.append(Draft("fuse", node, (reason,)))
 
     def _leave_free(self, node: UOp) -> None:
         self._earliest[node] = max(self.earliest(each) for each in node.operands)
@@ -208,7 +212,7 @@ class RegionBuilder:
 
     def _best_stored(self, node: UOp) -> UOp:
         """Return what saves most ops an element stored; a view is stored as what it reads."""
-        sources = [_below_views(each) for each in node.operands]
+        sources = [below_views(each) for each in node.operands]
         sizes = {each: self._sizes.of([each]) for each in sources if self._sizes.is_computed(each)}
         return max(sizes, key=lambda each: sizes[each] / max(1, elements_now(each.shape)))
 
@@ -236,7 +240,8 @@ def source_of(region: Region, node: UOp) -> UOp:
     return node
 
 
-def _below_views(node: UOp) -> UOp:
+def below_views(node: UOp) -> UOp:
+    """Return what the views above it show."""
     while node.op in VIEWS:
         node = node.operands[0]
     return node

@@ -18,11 +18,11 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from tinytensor.ops.kernel import Contraction, Decision
+from tinytensor.ops.kernel import Contraction
 from tinytensor.ops.op import Op
 from tinytensor.ops.size import are_same, elements_now, is_one, is_same, most_of
 from tinytensor.ops.uop import UOp, walk
-from tinytensor.schedule.describe import describe, short_size
+from tinytensor.schedule.describe import Draft, describe, short_size
 from tinytensor.schedule.kernels import Numbering, computed_within, lower_members
 from tinytensor.schedule.lower_views import (
     Index,
@@ -39,6 +39,8 @@ from tinytensor.timing import timed
 
 SHARED_KERNELS = 2  # the level of TT_FUSE from which results that could be apart share a kernel
 MOST_TRIED = 4  # readers of the same elements that a kernel may join
+
+Loads = list[tuple[UOp, tuple[UOp, ...]]]  # what is read, and the index with perhaps a guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +168,12 @@ def _region_of(group: Group, dropped: Sequence[UOp], at: Mapping[UOp, int]) -> R
     needed = {*read} - group.written.keys()
     spared = sum(map(_bytes, [*read, *dropped])) - sum(map(_bytes, needed))
     shared = "over the same rows" if folds else "that read the same elements"
-    reason = f"{len(regions)} kernels {shared} are one; {short_size(spared)} less to move."
-    region.decisions.append(Decision("fuse", describe(anchor), reason))
-    region.decisions.extend(decision for each in regions for decision in each.decisions)
+    joined = f"{len(regions)} kernels {shared} are one"
+    reason = f"{joined}, and counted apart below; {short_size(spared)} less to move."
+    region.drafts.append(Draft("fuse", anchor, (reason,)))
+    region.drafts.extend(draft for each in regions for draft in each.drafts)
+    for each in reversed(regions):  # of several reasons the first one counts
+        region.apart.update(each.apart)
     return region
 
 
@@ -185,6 +190,7 @@ class _Joiner:
         self.group_of: dict[Part, Group] = {}
         self._writer: dict[UOp, Part] = {}
         self._readers: dict[UOp, list[Part]] = {}
+        self._known_loads: dict[tuple[Part, Index], Loads] = {}
         self._stored = stored
         self._contractions = contractions
         self._target = target
@@ -272,7 +278,10 @@ class _Joiner:
         obstacle = self._obstacle(group)
         if obstacle:
             latest = second.parts[-1].region
-            latest.decisions.append(Decision("decline", describe(latest.anchor), obstacle))
+            read = [node for node in second.parts[-1].reads if node in first.written]
+            latest.apart.update(dict.fromkeys(read, obstacle))
+            if not read:
+                latest.drafts.append(Draft("decline", latest.anchor, (obstacle,)))
             return
         group.before &= ~group.bits
         for part, region in found.items():
@@ -291,10 +300,17 @@ class _Joiner:
             node not in places or operands == (flatten(places[node], node.shape),)
             for part, region in regions.items()
             if not places.keys().isdisjoint(part.reads)
-            for node, operands in self._loads(part, region)
+            for node, operands in self._loads_at(part, region)
         )
 
-    def _loads(self, part: Part, region: Region) -> list[tuple[UOp, tuple[UOp, ...]]]:
+    def _loads_at(self, part: Part, region: Region) -> Loads:
+        """Return what a part loads at its place in a space: it is tried with many others."""
+        key = part, region.position[region.anchor]
+        if key not in self._known_loads:
+            self._known_loads[key] = self._loads(part, region)
+        return self._known_loads[key]
+
+    def _loads(self, part: Part, region: Region) -> Loads:
         """Lower a part by itself: each node it reads, with the index and perhaps a guard."""
         params = self._params(region)
         lowering = Lowering(params, next_range=len(region.anchor.shape))

@@ -10,8 +10,8 @@ from tinytensor.ops.kernel import Contraction, Decision
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, walk
 from tinytensor.ops.verify import verify_indexed, verify_tensor
+from tinytensor.schedule.apart import tell_apart
 from tinytensor.schedule.check import check_contraction
-from tinytensor.schedule.closing import close_products
 from tinytensor.schedule.contraction import recognize
 from tinytensor.schedule.instances import join_instances
 from tinytensor.schedule.kernels import KernelCall, Numbering, build_kernel
@@ -21,6 +21,7 @@ from tinytensor.schedule.materialize import materialize
 from tinytensor.schedule.order import order_kernels
 from tinytensor.schedule.reasons import add_reasons
 from tinytensor.schedule.rows import SHARED_KERNELS, join_rows
+from tinytensor.schedule.size_classes import narrow_products
 from tinytensor.schedule.sparing import spare_outputs
 from tinytensor.target import Target
 from tinytensor.timing import timed
@@ -53,15 +54,16 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
     regions = spare_outputs(regions, order, chooser)
     if options.fuse >= SHARED_KERNELS:
         regions = join_rows(regions, order, contractions, frozenset(roots), target)
-    add_reasons(regions, chooser)
+    add_reasons(regions, order, chooser)
     written = [node for outputs in regions.values() for node in outputs]
     stored = frozenset((*written, *(node for node in order if node.op is Op.BUFFER)))
+    writers = {node: region for region, outputs in regions.items() for node in outputs}
     calls = [
-        build_kernel(region, outputs, stored, sums)
+        tell_apart(build_kernel(region, outputs, stored, sums), region, writers, chooser)
         for region, outputs in regions.items()
         if any(0 not in node.shape for node in outputs)
     ]
-    calls = [close_products(call, target) for call in calls]
+    calls = [narrow_products(call, target) for call in calls]
     calls = order_kernels(calls, set(roots), random.Random(0) if options.stress else None)
     if options.fuse >= SHARED_KERNELS:
         calls = join_instances(calls, set(roots))

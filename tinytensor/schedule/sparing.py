@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from tinytensor.ops.kernel import Decision
 from tinytensor.ops.op import VIEWS
 from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.cost import holding_seconds
-from tinytensor.schedule.describe import describe, short_size, short_time
+from tinytensor.schedule.describe import Draft, short_size, short_time
 from tinytensor.schedule.materialize import Chooser, count_kernels
 from tinytensor.schedule.region import LEAVES, Region, source_of
 from tinytensor.timing import timed
@@ -100,15 +99,14 @@ class _Sparing:
 
     def record(self) -> None:
         """Say it of each value, and of the one they come from."""
-        base = describe(self.base)
         gain = f"{short_size(self.nbytes_spared)} less to hold are worth {short_time(self.worth)}"
         for each in [each for each in self.again if each.kernels]:
             time = f"{short_time(max(each.longer, 0.0))} in {count_kernels(each.kernels)}"
-            reason = f"computed again from {base} for {time}; in all, {gain}."
-            self.region.decisions.append(Decision("spare", describe(each.node), reason))
+            again = ("computed again from ", self.base, f" for {time}; in all, {gain}.")
+            self.region.drafts.append(Draft("spare", each.node, again))
         if self.base not in self.nodes:
             reason = "the values not stored here are computed from it."
-            self.chooser.stored[self.base] = Decision("store", base, reason)
+            self.chooser.stored[self.base] = Draft("store", self.base, (reason,))
 
 
 def _life(region: Region, node: UOp, ranks: Mapping[UOp, int], chooser: Chooser) -> int:

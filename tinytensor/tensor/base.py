@@ -24,6 +24,7 @@ from tinytensor.grad import Rule, cut, make_leaf, requires_gradient, serial_of_l
 from tinytensor.ops.interpret import from_storage
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import Number, UOp, buffer, cast
+from tinytensor.provenance import COLLECTING
 from tinytensor.realize import Root, alias_of, realize, to_host
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.tensor import nodes
@@ -204,6 +205,8 @@ class TensorBase:
         self._view = self._current = None
         self.device = device
         self.site = caller_site()
+        if COLLECTING.collector is not None:
+            COLLECTING.collector.note_line(self.cell.uop, self.site)
         self._grad = None
         if ACTIVE.trace is not None:
             ACTIVE.trace.make(self, has_own_cell=True)
@@ -294,6 +297,8 @@ class TensorBase:
             whole = with_rules(whole, [before, value], _zeros_for(0), _zeros_for(1))
         self.cell.write(whole)
         self.site = caller_site()
+        if COLLECTING.collector is not None:
+            COLLECTING.collector.note_line(whole, self.site)
 
     def _replace(self, who: str, result: TensorBase) -> Self:
         """Write what an operation on this tensor gives; its dtype may widen, not change kind."""

@@ -329,6 +329,27 @@ def test_a_plan_says_what_a_block_computes():
     )
 
 
+@pytest.mark.parametrize("layout", [(0, 0), (0, 1)], ids=["NN", "NT"])
+def test_what_a_measurement_may_choose_sums_exactly(layout):
+    kernel = plain(40, 72, 40, *layout)
+    facts = cuda_ffma.facts(kernel, SM90A)
+    listed = cuda_ffma.candidates(facts, SM90A)
+
+    for tiling in listed[len(FMA_TILINGS) :: 31]:
+        linear = fma_lowered(kernel, tiling, SM90A)
+        assert linear.grid.shared_bytes <= SM90A.shared_bytes
+        assert_runs_exactly(kernel, linear)
+
+
+def test_factors_that_pass_through_registers_have_two_stages():
+    facts = cuda_ffma.facts(prologue(dtypes.float32), SM90A)
+
+    listed = cuda_ffma.candidates(facts, SM90A)
+
+    assert {each.stages for each in listed} == {2}
+    assert len(listed) >= 40
+
+
 def test_an_empty_result_is_declined():
     assert cuda_ffma.facts(plain(0, 8, 8), SM80) == "the result is empty."
 
@@ -364,8 +385,11 @@ def test_matrix_instructions_need_no_stack(tiling, target):
     assert frame_bytes(cubin_of(program.source, target.name)) == 0
 
 
+WIDE_FMA = FmaTiling("wide", 128, 128, 32, 8, 16, stages=3)
+
+
 @needs_nvrtc
-@pytest.mark.parametrize("tiling", FMA_TILINGS, ids=lambda each: each.name)
+@pytest.mark.parametrize("tiling", [*FMA_TILINGS, WIDE_FMA], ids=lambda each: each.name)
 def test_sums_of_threads_need_no_stack(tiling):
     program = program_of(fma_lowered(biased(1024, 1024, 768, dtypes.float32), tiling, SM90A), SM90A)
 

@@ -20,6 +20,7 @@ from tinytensor.ops.interpret_blocks import run_launches
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.op import Op
 from tinytensor.ops.tile import element_index
+from tinytensor.ops.uop import index_const
 from tinytensor.ops.verify import verify_linear
 from tinytensor.runtime.device import Device
 from tinytensor.target import SM90A
@@ -168,7 +169,8 @@ def box_reader(begin, box, steps):
         b.mbarrier_init(full)
     b.barrier()
     strides = tuple(int(each) for each in np.cumprod(PLANES[:0:-1]))
-    seen = b.tensor_map(b.param(1), PLANES[::-1], strides, tile, box=box, steps=steps)
+    shape = [index_const(extent) for extent in PLANES[::-1]]
+    seen = b.tensor_map(b.param(1), shape, strides, tile, box=box, steps=steps)
     with b.branch(b.thread < 1):
         b.mbarrier_expect(full, 0, 64 * 64 * 2)
         b.bulk_load(tile, 0, seen, begin, full, 0)

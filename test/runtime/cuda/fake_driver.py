@@ -149,6 +149,10 @@ class FakeDriver:
 
     cuMemcpyDtoHAsync = cuMemcpyHtoDAsync
 
+    def cuMemsetD8Async(self, destination, byte, nbytes, stream):
+        ctypes.memset(destination, byte, nbytes)
+        return (OK,)
+
     def cuModuleLoadData(self, cubin):
         self.modules.append(cubin)
         return OK, cubin

@@ -27,8 +27,8 @@ from runtime.cuda.programs import (
 
 from tinytensor.config import config
 from tinytensor.errors import DeviceError
-from tinytensor.ops.text import show
-from tinytensor.ops.uop import make_variable
+from tinytensor.ops.text import show, word_of
+from tinytensor.ops.uop import index_const, make_variable
 from tinytensor.runtime.cuda import device as cuda_device
 from tinytensor.runtime.cuda import driver as cuda_driver
 from tinytensor.runtime.slabs import LARGEST_CARVED_BYTES, SLAB_BYTES
@@ -190,6 +190,22 @@ def test_a_tensor_map_is_encoded_once_an_address_and_passed_by_value(device, fak
     assert [launch.values[2] for launch in fake.launches] == [1, 1, 2]
 
 
+def test_a_tensor_map_of_an_open_shape_is_encoded_once_a_shape(device, fake):
+    rows = make_variable(0, 1, 5)
+    described = replace(tensor_map(64), extents=(word_of(index_const(12)), word_of(rows)))
+    program = replace(bulk_program(described), scalars="q")
+    executable = device.compile([program])[0]
+    out, x = device.allocate(4096), device.allocate(4096)
+
+    shown = []
+    for count in (3, 3, 4, 3):
+        device.run(executable, [out, x], scalars=(count,))
+        shown.append(executable.launches[0].placed[0].encoded[0])
+
+    assert [each[3] for each in fake.tensor_maps] == [[12, 3], [12, 4]]
+    assert shown == [1, 1, 2, 1]
+
+
 def test_equal_sources_share_one_binary(device, fake):
     one = add_program(1)
     other = type(one)("add", one.source, 2, 64, launches=one.launches)
@@ -221,6 +237,19 @@ def test_bytes_come_back_as_they_went_in(device, nbytes):
     device.copy_out(buffer, result)
 
     assert (result == sent).all()
+
+
+@pytest.mark.parametrize("byte", [0, 171])
+@pytest.mark.parametrize("nbytes", [0, 1, 64, BIG])
+def test_all_bytes_are_filled(device, nbytes, byte):
+    buffer = device.allocate(nbytes)
+    device.copy_in(buffer, np.arange(nbytes, dtype=np.uint8))
+    result = np.ones(nbytes, np.uint8)
+
+    device.fill(buffer, byte)
+    device.copy_out(buffer, result)
+
+    assert (result == byte).all()
 
 
 def test_small_blocks_are_carved_on_the_drivers_boundaries(device, fake):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from tinytensor.codegen.plans.amounts import divisor_of
 from tinytensor.codegen.plans.lanes import accesses_of
 from tinytensor.codegen.vectorize import guard_of, stride_of
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, walk
+from tinytensor.ops.uop import UOp, exact_extent, walk
 
 ACCESS_BYTES = 16  # of the widest load or store; buffers begin at multiples of it
 MOST_ELEMENTS = 16
@@ -23,7 +24,7 @@ def common_access(
     Every access along the range with stride 1 must then be aligned to its own size; any other
     stride is accessed element by element and limits nothing.
     """
-    elements = math.gcd(most, range_.extent, steps.get(range_, 1))
+    elements = math.gcd(most, divisor_of(exact_extent(range_)), steps.get(range_, 1))
     for access in accesses_of(roots):
         elements = min(elements, _access_elements(access, range_, steps))
     return elements

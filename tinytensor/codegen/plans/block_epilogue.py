@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import lane, shuffle
 from tinytensor.codegen.plans.alignment import common_access
+from tinytensor.codegen.plans.amounts import amount, is_whole
 from tinytensor.codegen.plans.flatten import FlatContraction
 from tinytensor.codegen.plans.inside import INSIDE, guard_accesses
 from tinytensor.codegen.plans.lanes import accesses_of
@@ -19,6 +20,7 @@ from tinytensor.ops.uop import (
     UOp,
     binary,
     const,
+    exact_extent,
     index_const,
     make_range,
     substitute,
@@ -105,8 +107,8 @@ class BlockEpilogue:
         self._flat = flat
         self._outer = outer
         self._first_m, self._first_n = first
-        self._checks_m = flat.m.extent % block[0] != 0
-        self._checks_n = flat.n.extent % block[1] != 0
+        self._checks_m = not is_whole(flat.m, block[0])
+        self._checks_n = not is_whole(flat.n, block[1])
         self._columns_in = see_columns(flat, most_lanes)
         stores, lane_range = self._columns_in.stores, self._columns_in.lane_range
         self.lanes = common_access(stores, lane_range, {lane_range: most_lanes}, most_lanes)
@@ -177,15 +179,18 @@ class BlockEpilogue:
 
     def _inside_n(self, column: UOp) -> UOp | None:
         if self._checks_n:
-            return self._first_n + column < self._flat.n.extent
+            return self._first_n + column < self._extent(self._flat.n)
         return const(dtypes.bool, True) if self._checks_m else None
+
+    def _extent(self, range_: UOp) -> UOp:
+        return amount(self._b, exact_extent(range_))
 
     def _inside(self, row: UOp, column: UOp) -> UOp | None:
         """Return whether sums at a row and column are part of the result; None if they must be."""
         inside_n = self._inside_n(column)
         if not self._checks_m:
             return inside_n
-        inside_m = self._first_m + row < self._flat.m.extent
+        inside_m = self._first_m + row < self._extent(self._flat.m)
         return inside_m & inside_n if self._checks_n and inside_n is not None else inside_m
 
 

@@ -9,12 +9,13 @@ from typing import Protocol
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import splat
 from tinytensor.codegen.plans.alignment import ACCESS_BYTES, common_access
+from tinytensor.codegen.plans.amounts import amount, divisor_of, is_whole
 from tinytensor.codegen.plans.inside import INSIDE, zero_outside
 from tinytensor.codegen.plans.lanes import accesses_of, best_lane_range
 from tinytensor.codegen.vectorize import Evaluator, stride_of
 from tinytensor.dtype import DType
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, binary, cast, where
+from tinytensor.ops.uop import UOp, binary, cast, exact_extent, where
 
 BLOCK_MULTIPLE = 16  # every tiling's extents are multiples of it
 COPY_BYTES = (4, 8, 16)  # what one asynchronous copy moves
@@ -33,7 +34,7 @@ class Operand:
     free: UOp
     k: UOp
     inner: UOp
-    inner_extent: int
+    inner_extent: UOp
     access: int
     is_direct: bool
 
@@ -67,7 +68,7 @@ def describe(value: UOp, free: UOp, k: UOp, stored: DType) -> Operand:
     access = common_access((value,), inner, steps, ACCESS_BYTES // stored.itemsize)
     is_direct = value.dtype is stored and _lies_in_rows(value, inner, outer)
     is_copied = access * stored.itemsize in COPY_BYTES
-    return Operand(value, free, k, inner, inner.extent, access, is_direct and is_copied)
+    return Operand(value, free, k, inner, exact_extent(inner), access, is_direct and is_copied)
 
 
 def _lies_in_rows(value: UOp, inner: UOp, outer: UOp) -> bool:
@@ -148,11 +149,14 @@ class _Positions:
         """Return whether an access lies in the operand; None when it surely does."""
         operand, window = self._operand, self._window
         claims = []
-        if operand.free.extent % window.extent_free:
-            claims.append(ranges[operand.free] < operand.free.extent)
-        if checks_k or operand.k.extent % window.extent_k:
-            claims.append(ranges[operand.k] < operand.k.extent)
+        if not is_whole(operand.free, window.extent_free):
+            claims.append(ranges[operand.free] < self._extent(operand.free))
+        if checks_k or not is_whole(operand.k, window.extent_k):
+            claims.append(ranges[operand.k] < self._extent(operand.k))
         return None if not claims else claims[0] if len(claims) == 1 else claims[0] & claims[1]
+
+    def _extent(self, range_: UOp) -> UOp:
+        return amount(self._b, exact_extent(range_))
 
 
 def _shifted(value: UOp, by: int) -> UOp:
@@ -277,17 +281,17 @@ class TileSource:
             stage,
             operand.source,
             start,
-            self._valid(outer.extent, ranges[outer], tile[outer]),
+            self._valid(exact_extent(outer), ranges[outer], tile[outer]),
             self._valid(operand.inner_extent, ranges[inner], tile[inner]),
             row_stride=operand.stride(outer),
             access_elements=operand.access,
         )
 
-    def _valid(self, extent: int, first: UOp, tile_extent: int) -> UOp:
+    def _valid(self, extent: UOp, first: UOp, tile_extent: int) -> UOp:
         """How many values of a range are left from `first` on, at most the tile's extent."""
-        if extent % tile_extent == 0:
+        if divisor_of(extent) % tile_extent == 0:
             return self._b.index(tile_extent)
-        return binary(Op.MIN, self._b.index(extent) - first, tile_extent)
+        return binary(Op.MIN, amount(self._b, extent) - first, tile_extent)
 
     def gather(self, block: UOp) -> list[UOp]:
         """Return nothing: the copy is under way."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tinytensor.codegen.block_builder import BlockBuilder
+from tinytensor.codegen.plans.amounts import open_builder, split_count, usual_extent
 from tinytensor.codegen.plans.block_epilogue import BlockEpilogue
 from tinytensor.codegen.plans.block_operand import Operand, Window, describe
 from tinytensor.codegen.plans.block_raster import Raster, place_block
@@ -16,7 +17,7 @@ from tinytensor.codegen.plans.tiling_cuda import BlockTiling, Work
 from tinytensor.dtype import DType
 from tinytensor.ops.kernel import Contraction, Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, compare, walk
+from tinytensor.ops.uop import UOp, compare, exact_extent, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,9 @@ class ProductFacts:
     def work(self) -> Work:
         """The extents that a choice of tiling looks at."""
         flat = self.flat
-        batch = math.prod([each.extent for each in flat.outer])
-        itemsize = self.stored.itemsize
-        return Work(batch, flat.m.extent, flat.n.extent, itemsize, is_symmetric(flat))
+        batch = math.prod([usual_extent(each) for each in flat.outer])
+        m, n = usual_extent(flat.m), usual_extent(flat.n)
+        return Work(batch, m, n, self.stored.itemsize, is_symmetric(flat))
 
     @property
     def through_registers(self) -> bool:
@@ -74,7 +75,7 @@ class Block:
     b: BlockBuilder
     window_a: Window
     window_b: Window
-    blocks_k: int
+    blocks_k: UOp
     epilogue: BlockEpilogue
     mirror: BlockEpilogue | None
     is_below: UOp
@@ -89,26 +90,30 @@ class Block:
             yield self.mirror
 
 
+def raster_of(flat: FlatContraction, block: tuple[int, int], group: int, mirrors: bool) -> Raster:
+    """Return the tiles of a product; with `mirrors` those on and below the diagonal."""
+    tiles_m = split_count(exact_extent(flat.m), block[0])
+    tiles_n = split_count(exact_extent(flat.n), block[1])
+    return Raster(flat.outer, tiles_m, tiles_n, group, mirrors)
+
+
 def open_block(
     facts: ProductFacts, tile: BlockTiling, most_lanes: int, mirrored_lanes: int
 ) -> Block:
     """Begin the program of a block, which stores up to so many adjacent sums at a time."""
     kernel, flat = facts.kernel, facts.flat
-    tiles_m = math.ceil(flat.m.extent / tile.block_m)
-    tiles_n = math.ceil(flat.n.extent / tile.block_n)
     mirrors = facts.work.mirrors(tile.block_m, tile.block_n)
-    raster = Raster(flat.outer, tiles_m, tiles_n, tile.group, mirrors)
-    grid = (raster.blocks, 1, 1)
-    b = BlockBuilder(kernel.name, kernel.params, kernel.index_dtype, grid, tile.threads)
+    extents = (tile.block_m, tile.block_n)
+    raster = raster_of(flat, extents, tile.group, mirrors)
+    b = open_builder(kernel, raster.blocks, tile.threads)
     place = place_block(b, raster)
     first_m = b.value(place.tile_m * tile.block_m)
     first_n = b.value(place.tile_n * tile.block_n)
     window_a = Window(place.outer, first_m, tile.block_m, tile.block_k)
     window_b = Window(place.outer, first_n, tile.block_n, tile.block_k)
-    extents = (tile.block_m, tile.block_n)
     epilogue = BlockEpilogue(b, flat, place.outer, (first_m, first_n), extents, most_lanes)
     turned = (first_n, first_m)
     mirror = BlockEpilogue(b, flat, place.outer, turned, extents, mirrored_lanes)
     is_below = compare(Op.NE, first_m, first_n)
-    blocks_k = math.ceil(flat.k.extent / tile.block_k)
+    blocks_k = split_count(exact_extent(flat.k), tile.block_k)
     return Block(b, window_a, window_b, blocks_k, epilogue, mirror if mirrors else None, is_below)

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinytensor.codegen.block_builder import BlockBuilder
+from tinytensor.codegen.plans.amounts import amount
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, binary, where
+from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.uop import UOp, binary, exact_extent, index_const, where
 
 
 @dataclass(frozen=True, slots=True)
 class Raster:
     """Tiles of a product: tiles_m x tiles_n for each value of the `outer` ranges.
+
+    Counts of tiles are index expressions: they may be known only at launch.
 
     `group` rows of tiles are walked together, column by column, so that the blocks that run at one
     time read few rows of a and few columns of b. Of a symmetric product, which has as many of both,
@@ -21,28 +25,33 @@ class Raster:
     """
 
     outer: tuple[UOp, ...]
-    tiles_m: int
-    tiles_n: int
+    tiles_m: UOp
+    tiles_n: UOp
     group: int
     is_symmetric: bool = False
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> UOp:
         """Rows of tiles as they are walked."""
-        return (self.tiles_m + 1) // 2 if self.is_symmetric else self.tiles_m
+        return simplify_index((self.tiles_m + 1) // 2) if self.is_symmetric else self.tiles_m
 
     @property
-    def columns(self) -> int:
+    def columns(self) -> UOp:
         """Tiles of a row as it is walked."""
-        return self.tiles_n + 1 - self.tiles_m % 2 if self.is_symmetric else self.tiles_n
+        return simplify_index(self.tiles_n + self.further) if self.is_symmetric else self.tiles_n
 
     @property
-    def blocks(self) -> int:
+    def further(self) -> UOp:
+        """By how many tiles a row of a symmetric product is longer than a row of its tiles."""
+        return simplify_index(index_const(1) - self.tiles_m % 2)
+
+    @property
+    def blocks(self) -> UOp:
         """How many blocks compute the whole."""
         count = self.rows * self.columns
         for each in self.outer:
-            count *= each.extent
-        return count
+            count = count * exact_extent(each)
+        return simplify_index(count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +70,16 @@ def place_block(b: BlockBuilder, raster: Raster) -> BlockPlace:
 
 def place_tile(b: BlockBuilder, raster: Raster, number: UOp) -> BlockPlace:
     """Find a tile from its number."""
-    number, tile = divided(b, number, raster.rows * raster.columns)
+    all_rows, columns = raster.rows, raster.columns
+    walked = simplify_index(binary(Op.MIN, all_rows, raster.group))
+    number, tile = divided(b, number, amount(b, simplify_index(all_rows * columns)))
     outer = _outer_places(b, number, raster.outer)
-    group = min(raster.group, raster.rows)
-    number, within = divided(b, tile, group * raster.columns)
+    group = amount(b, walked)
+    number, within = divided(b, tile, amount(b, simplify_index(walked * columns)))
     first = b.value(number * group)
-    rows = b.index(group)
-    if raster.rows % group:
-        rows = b.value(binary(Op.MIN, b.index(raster.rows) - first, group))
+    rows = group
+    if simplify_index(all_rows % walked) is not index_const(0):
+        rows = b.value(binary(Op.MIN, amount(b, all_rows) - first, group))
     tile_m = b.value(first + binary(Op.TRUNCMOD, within, rows))
     tile_n = b.value(binary(Op.TRUNCDIV, within, rows))
     return BlockPlace(outer, *(_unfold(b, raster, tile_m, tile_n)))
@@ -78,10 +89,10 @@ def _unfold(b: BlockBuilder, raster: Raster, row: UOp, column: UOp) -> tuple[UOp
     """Return the tile at a place of the walk: below the diagonal row `last - row` comes first."""
     if not raster.is_symmetric:
         return row, column
-    last = raster.tiles_m - 1
-    lower = b.value(b.index(last) - row)
+    last = amount(b, simplify_index(raster.tiles_m - 1))
+    lower = b.value(last - row)
     is_lower = b.value(column < lower + 1)
-    upper = row + (raster.columns - raster.tiles_m - 1)
+    upper = row + amount(b, simplify_index(raster.further - 1))
     tile_m = b.value(where(is_lower, lower, upper))
     return tile_m, b.value(where(is_lower, column, column - lower - 1))
 
@@ -89,11 +100,11 @@ def _unfold(b: BlockBuilder, raster: Raster, row: UOp, column: UOp) -> tuple[UOp
 def _outer_places(b: BlockBuilder, number: UOp, outer: Sequence[UOp]) -> dict[UOp, UOp]:
     places: dict[UOp, UOp] = {}
     for each in reversed(outer):
-        number, places[each] = divided(b, number, each.extent)
+        number, places[each] = divided(b, number, amount(b, exact_extent(each)))
     return places
 
 
-def divided(b: BlockBuilder, number: UOp, divisor: int) -> tuple[UOp, UOp]:
+def divided(b: BlockBuilder, number: UOp, divisor: UOp | int) -> tuple[UOp, UOp]:
     """Return quotient and remainder of a number that is not negative."""
     quotient = b.value(binary(Op.TRUNCDIV, number, divisor))
     return quotient, b.value(binary(Op.TRUNCMOD, number, divisor))

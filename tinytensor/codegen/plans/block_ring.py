@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tinytensor.codegen.block_builder import BlockBuilder
+from tinytensor.codegen.plans.amounts import amount
 from tinytensor.codegen.plans.block_operand import Source
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary
@@ -12,28 +13,31 @@ from tinytensor.ops.uop import UOp, binary
 
 def run_ring(
     b: BlockBuilder,
-    blocks: int,
+    blocks: UOp,
     stages: int,
     sources: Sequence[Source],
     multiply: Callable[[UOp], None],
 ) -> None:
-    """Emit the loop over blocks of k; `multiply` works on the stage it is given.
+    """Emit the loop over a count of blocks of k; `multiply` works on the stage it is given.
 
     Block i lies in stage i % stages. At a block's turn its copies have come for this thread (all
     but the newest stages - 2 groups), and after the barrier for all. Then every thread is done with
     the block before, so its stage takes block i + stages - 1.
     """
-    for number in range(min(stages - 1, blocks)):
-        _fill(b, sources, number)
+    count = amount(b, blocks)
+    for number in range(stages - 1):
+        if blocks.op is not Op.CONST:
+            with b.branch(b.index(number) < count):
+                _fill(b, sources, number)
+        elif number < blocks.value:
+            _fill(b, sources, number)
         b.commit()
-    for _ in range(blocks, stages - 1):
-        b.commit()
-    with b.loop(0, blocks) as block:
+    with b.loop(0, count) as block:
         b.wait_copies(stages - 2)
         b.barrier()
         ahead = b.value(block + (stages - 1))
         freed = b.value(binary(Op.TRUNCMOD, ahead, stages))
-        with b.branch(ahead < blocks):
+        with b.branch(ahead < count):
             for source in sources:
                 source.copy(freed, ahead)
         b.commit()

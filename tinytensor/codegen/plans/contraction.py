@@ -81,10 +81,16 @@ def describe(facts: ContractionFacts, target: Target, tiling: Tiling | None = No
     """Say how the kernel is cut into tiles."""
     flat = facts.flat
     tiling = tiling or candidates(facts, target)[0]
-    mirrored = is_symmetric(flat) and tiling.gains_by_mirroring(flat.n.extent)
+    mirrored = _mirrors(flat, tiling)
     panel = f"panels of {tiling.block_k} x {min(tiling.block_n, flat.n.extent)}"
     half = "; symmetric, so one half is computed and mirrored" if mirrored else ""
     return f"register tile {tiling.rows} x {tiling.columns}, {panel}{half}."
+
+
+def _mirrors(flat: FlatContraction, tiling: Tiling) -> bool:
+    """Whether one half of the result is computed; ends known only at launch cut no squares."""
+    gains = not flat.n.is_open and tiling.gains_by_mirroring(flat.n.extent)
+    return gains and is_symmetric(flat)
 
 
 def lower(facts: ContractionFacts, target: Target, tiling: Tiling | None = None) -> Linear:
@@ -105,7 +111,7 @@ class _Lowering:
         self.accumulate = facts.accumulate
         self.target = target
         self.tiling = tiling
-        self.mirrors = is_symmetric(facts.flat) and tiling.gains_by_mirroring(facts.flat.n.extent)
+        self.mirrors = _mirrors(facts.flat, tiling)
         self.builder = Builder(kernel.name, kernel.params, kernel.index_dtype)
         self.epilogue = Epilogue(self.builder, facts.flat, tiling, self.mirrors)
         self.packed_a = self._workspace_of_a()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinytensor.codegen.builder import fma, lane, stack
 from tinytensor.codegen.plans.block_epilogue import BlockEpilogue
@@ -24,9 +24,12 @@ from tinytensor.codegen.plans.block_product import (
 from tinytensor.codegen.plans.block_raster import divided
 from tinytensor.codegen.plans.block_ring import run_ring
 from tinytensor.codegen.plans.tiling_cuda import (
+    WARP_COLUMNS,
+    WARP_ROWS,
     WARP_THREADS,
     FmaTiling,
     describe_tiling,
+    more_fma_tilings,
     rank_fma_tilings,
     resident_blocks,
 )
@@ -36,7 +39,6 @@ from tinytensor.ops.linear import Linear
 from tinytensor.ops.uop import UOp
 from tinytensor.target import Target
 
-WARP_ROWS, WARP_COLUMNS = 4, 8  # threads of a warp: a read of a row's elements serves 8 of them
 STRIP_COLUMNS = 4
 MOST_RESIDENT = 2
 MOST_LANES = 4  # adjacent elements of a row or column that one thread sums
@@ -54,13 +56,21 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
 
 
 def candidates(facts: ProductFacts, target: Target) -> list[FmaTiling]:
-    """Return the tilings, cheapest first."""
+    """Return the tilings that were measured, cheapest first, and then all others."""
+    listed = rank(facts, target)
+    known = [replace(each, name="") for each in listed]
+    others = more_fma_tilings(facts.work, facts.through_registers, target)
+    return [*listed, *[each for each in others if replace(each, name="") not in known]]
+
+
+def rank(facts: ProductFacts, target: Target) -> list[FmaTiling]:
+    """Return the tilings to choose from without a measurement, cheapest first."""
     return rank_fma_tilings(facts.work, facts.through_registers, target)
 
 
 def describe(facts: ProductFacts, target: Target, tiling: FmaTiling | None = None) -> str:
     """Say how the kernel is cut into tiles."""
-    tiling = tiling or candidates(facts, target)[0]
+    tiling = tiling or rank(facts, target)[0]
     return f"{describe_tiling(tiling)}, {tiling.rows} x {tiling.columns} sums a thread."
 
 
@@ -72,7 +82,7 @@ def lower(
     Takes:  a kernel with one contraction; operands and stores are any elementwise expressions.
     Gives:  LINEAR form of a thread block; in shared memory factors lie as [stage][k][m or n].
     """
-    tiling = tiling or candidates(facts, target)[0]
+    tiling = tiling or rank(facts, target)[0]
     # More are not asked for, nor for threads that compute factors: they would spill registers.
     fitting = resident_blocks(tiling, facts.work, target)
     resident = 1 if facts.through_registers else min(fitting, MOST_RESIDENT)

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 from tinytensor.codegen.builder import Builder
 from tinytensor.codegen.plans import cuda_contraction
+from tinytensor.codegen.plans.amounts import most_of, usual_extent
 from tinytensor.codegen.plans.block_operand import Operand
 from tinytensor.codegen.plans.block_product import ProductFacts, read_facts, why_no_product
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes, see_in_boxes
 from tinytensor.codegen.plans.cuda_hopper_pipeline import Pipeline, run_pipeline
+from tinytensor.codegen.plans.cuda_hopper_rest import in_pieces
 from tinytensor.codegen.plans.cuda_hopper_split import fold_sums, split_sums
 from tinytensor.codegen.plans.cuda_hopper_store import tray_bytes, tray_columns
 from tinytensor.codegen.plans.cuda_hopper_tiling import (
@@ -20,6 +22,7 @@ from tinytensor.codegen.plans.cuda_hopper_tiling import (
     Need,
     Side,
     rank_tilings,
+    rank_wholes,
     variants,
 )
 from tinytensor.codegen.plans.cuda_hopper_windows import products_in_windows
@@ -60,7 +63,7 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
         if isinstance(boxes, str) and _rows(product, operand) is None:
             return f"factor {name} {boxes}, and the product is too small to rewrite it in rows."
     ways = [product, *_ways_over_patches(product)]
-    ranked = [each for each in ways if rank(each, target)]
+    ranked = [each for each in ways if rank_wholes(need_of(each), target)]
     if not ranked:
         return "the epilogue is too long to be unrolled over a thread's sums."
     return min(ranked, key=lambda each: _clocks(each, target))
@@ -137,7 +140,8 @@ def need_of(facts: ProductFacts) -> Need:
     flat = facts.flat
     return Need(
         work=facts.work,
-        k=flat.k.extent,
+        k=usual_extent(flat.k),
+        open_axes=frozenset([each for each in "mnk" if getattr(flat, each).is_open]),
         epilogue_ops=_count_ops(flat),
         tray_columns=tray_columns(flat),
         tray_bytes=tray_bytes(flat),
@@ -152,7 +156,7 @@ def _read_bytes(facts: ProductFacts, operand: Operand) -> int:
     elements = facts.work.batch * operand.free.extent * operand.k.extent
     boxes = facts.flat.windows.get(operand.value)
     if boxes is not None:
-        elements = min(elements, math.prod(boxes.shape))
+        elements = min(elements, math.prod([most_of(each) for each in boxes.shape]))
     return elements * facts.stored.itemsize
 
 
@@ -195,13 +199,13 @@ def lower(
     flat = replace(facts.flat, windows=windows)
     chosen = candidate or rank(facts, target)[0]
     ready = replace(facts, a=factors[0], b=factors[1], flat=flat)
-    if chosen.parts == 1:
-        launches.append(_multiply(ready, chosen, target))
-    else:
-        split = split_sums(flat, chosen.parts, scratch)
-        ready = replace(ready, flat=split.flat)
-        launches.append(_multiply(ready, chosen, target, split.part))
-        launches.append(fold_sums(split, kernel))
+    for piece, each in in_pieces(ready, chosen):
+        if each.parts == 1:
+            launches.append(_multiply(piece, each, target))
+            continue
+        split = split_sums(piece.flat, each.parts, scratch)
+        part = replace(piece, flat=split.flat)
+        launches += [_multiply(part, each, target, split.part), fold_sums(split, kernel)]
     scratch_bytes = scratch.finish().workspace_bytes
     return tuple([replace(each, workspace_bytes=scratch_bytes) for each in launches])
 

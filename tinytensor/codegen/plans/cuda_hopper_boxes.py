@@ -11,7 +11,7 @@ from tinytensor.codegen.vectorize import Evaluator, guard_of
 from tinytensor.ops.infer_blocks import RANKS
 from tinytensor.ops.op import Op
 from tinytensor.ops.sums import collect
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, exact_extent
 
 ENGINE_BYTES = 16  # divide the offset and every stride
 
@@ -31,7 +31,7 @@ class Boxes:
     buffer: UOp
     inner: UOp
     places: tuple[UOp, ...]
-    shape: tuple[int, ...]
+    shape: tuple[UOp, ...]
     strides: tuple[int, ...]
     offset: int
     box: tuple[int, ...] = ()
@@ -73,7 +73,7 @@ def see_in_boxes(access: UOp, inner: UOp, outer: UOp, batch: Sequence[UOp]) -> B
         return "is no array of rows, for each of a few ranges"
     found = (pitch, *[strides[each] for each in around])
     axes = (inner, outer, *around)
-    shape = tuple([each.extent for each in axes])
+    shape = tuple([exact_extent(each) for each in axes])
     boxes = Boxes(buffer, inner, axes, shape, found, total.constant)
     if min(found) <= 0 or not boxes.begin_at_multiples(ENGINE_BYTES):
         return f"has strides or an offset that {ENGINE_BYTES} bytes do not divide"

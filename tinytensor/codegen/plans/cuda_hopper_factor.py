@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes
-from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, ROW_BYTES, columns_of
+from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, ROW_BYTES
 from tinytensor.dtype import dtypes
 from tinytensor.ops.tile import stage_bytes
 from tinytensor.ops.uop import UOp
@@ -16,7 +17,8 @@ class Factor:
     """A factor's tiles: `extent` of m or n, its `free` range, and a block of k in each stage.
 
     Along k, a stage is one tile whose rows are m or n. Else its rows are k, and as many tiles lie
-    one after another as it takes to hold the extent. So do those of boxes of several axes.
+    one after another as it takes to hold the extent; of the last one a part may go unused. So do
+    those of boxes of several axes.
     """
 
     def __init__(
@@ -28,12 +30,11 @@ class Factor:
         self.is_k_major = boxes.inner is k
         dtype = boxes.buffer.dtype
         self.block_k = ROW_BYTES // dtype.itemsize
-        self._width = self.block_k if self.is_k_major else columns_of(extent, self.block_k)
         is_whole = self.is_k_major and not boxes.box
-        self._piece = extent if is_whole else self._width
-        self._pieces = -(-extent // self._piece)
+        self._piece = extent if is_whole else self.block_k
+        self._pieces = math.ceil(extent / self._piece)
         rows = self._piece if self.is_k_major else self.block_k
-        self.tile = b.tile(dtype, rows, self._width, stages * self._pieces)
+        self.tile = b.tile(dtype, rows, self.block_k, stages * self._pieces)
         self._map = boxes.tensor_map(b, self.tile, rounds=dtype is dtypes.float32)
 
     @property
@@ -61,10 +62,10 @@ class Factor:
         """Return where the GROUP_ROWS rows number `group` of a stage begin."""
         attrs = self.tile.attrs
         start = stage * (self._pieces * attrs.rows * attrs.columns)
-        index: UOp = start + group * (GROUP_ROWS * self._width)
+        index: UOp = start + group * (GROUP_ROWS * self.block_k)
         return index
 
     def ahead(self, groups: int, k: int) -> int:
         """Return how far ahead of such a place the block of a later group and k begins."""
-        within = k if self.is_k_major else k * self._width
-        return groups * GROUP_ROWS * self._width + within
+        within = k if self.is_k_major else k * self.block_k
+        return groups * GROUP_ROWS * self.block_k + within

@@ -7,13 +7,14 @@ have read it. Blocks stay, and go from tile to tile.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tinytensor.codegen.block_builder import BlockBuilder
-from tinytensor.codegen.plans.block_raster import BlockPlace, Raster, place_tile
+from tinytensor.codegen.plans.amounts import amount, most_of, split_count
+from tinytensor.codegen.plans.block_product import raster_of
+from tinytensor.codegen.plans.block_raster import BlockPlace, place_tile
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes
 from tinytensor.codegen.plans.cuda_hopper_factor import Factor
 from tinytensor.codegen.plans.cuda_hopper_ring import RingPlace
@@ -26,7 +27,7 @@ from tinytensor.ops.fragments import GROUP_WARPS, WARP_THREADS
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, binary, compare
+from tinytensor.ops.uop import UOp, binary, compare, exact_extent
 
 STEP_BYTES = 32  # of the values of k of one instruction
 
@@ -71,11 +72,10 @@ class _Block:
 
     def __init__(self, pipeline: Pipeline) -> None:
         kernel, flat, tiling = pipeline.kernel, pipeline.flat, pipeline.candidate.tiling
-        tiles_m = math.ceil(flat.m.extent / tiling.block_m)
-        tiles_n = math.ceil(flat.n.extent / tiling.block_n)
         self.mirrors = pipeline.candidate.mirrors
-        self.raster = Raster(flat.outer, tiles_m, tiles_n, tiling.group, self.mirrors)
-        self.blocks = min(self.raster.blocks, pipeline.multiprocessors)
+        block = (tiling.block_m, tiling.block_n)
+        self.raster = raster_of(flat, block, tiling.group, self.mirrors)
+        self.blocks = min(most_of(self.raster.blocks), pipeline.multiprocessors)
         grid = (self.blocks, 1, 1)
         b = BlockBuilder(kernel.name, kernel.params, kernel.index_dtype, grid, tiling.threads)
         self.b, self.flat, self.tiling = b, flat, tiling
@@ -85,8 +85,9 @@ class _Block:
         self.x = Factor(b, rows, flat.m, k, tiling.block_m, stages)
         self.y = Factor(b, columns, flat.n, k, tiling.block_n, stages)
         self.part = pipeline.part
-        steps = math.ceil(k.extent / self.x.block_k)
-        self.steps = math.ceil(steps / pipeline.candidate.parts)
+        steps = split_count(exact_extent(k), self.x.block_k)
+        steps = split_count(steps, pipeline.candidate.parts)
+        self.steps = amount(b, steps)
         self.trays = Trays(b, flat, tiling)
         self.step = STEP_BYTES // rows.buffer.dtype.itemsize
         self.instruction = f"m64n{tiling.block_n}k{self.step}.{pipeline.word}"
@@ -99,11 +100,11 @@ class _Block:
     @contextmanager
     def each_tile(self, first: UOp, step: int) -> Iterator[BlockPlace]:
         """Open the loop over every step-th tile; no loop if there is one."""
-        b = self.b
-        if self.raster.blocks <= self.blocks and step == self.blocks:
+        b, tiles = self.b, self.raster.blocks
+        if tiles.op is Op.CONST and tiles.value <= self.blocks == step:
             yield place_tile(b, self.raster, first)
             return
-        with b.loop(first, self.raster.blocks, step) as number:
+        with b.loop(first, amount(b, tiles), step) as number:
             yield place_tile(b, self.raster, number)
 
 

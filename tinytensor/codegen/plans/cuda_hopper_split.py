@@ -7,11 +7,12 @@ summed by blocks of its own, and one more launch adds them up in order and runs 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import Builder
 from tinytensor.codegen.plans.alignment import common_access
+from tinytensor.codegen.plans.amounts import amount, open_builder, split_count
 from tinytensor.codegen.plans.block_raster import divided
 from tinytensor.codegen.plans.flatten import FlatContraction
 from tinytensor.codegen.vectorize import Evaluator
@@ -19,7 +20,8 @@ from tinytensor.dtype import dtypes
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, index_const, make_range, walk
+from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.uop import UOp, exact_extent, make_range, walk
 
 THREADS = 256
 LANES = 4  # sums that a thread folds at once: 16 bytes
@@ -29,7 +31,8 @@ LANES = 4  # sums that a thread folds at once: 16 bytes
 class Split:
     """A contraction in parts: `part` is the range over them, `flat` stores each one's sums.
 
-    They lie in `scratch` as [part][batch][m][n], a row every `pitch` elements.
+    They lie in `scratch` as [part][batch][m][n], a row every `pitch` elements, with room for the
+    greatest extents.
     """
 
     whole: FlatContraction
@@ -47,13 +50,18 @@ def split_sums(flat: FlatContraction, parts: int, scratch: Builder) -> Split:
     pitch = math.ceil(flat.n.extent / LANES) * LANES
     rows = math.prod([each.extent for each in (part, *flat.outer, flat.m)])
     region = scratch.workspace(dtypes.float32, rows * pitch)
-    row = index_const(0) + part
-    for each in (*flat.outer, flat.m):
-        row = row * each.extent + each
-    index = row * pitch + flat.n
+    index = _row(flat, part, lambda each: each) * pitch + flat.n
     store = UOp(Op.STORE, dtypes.void, (region, index, flat.total))
     outer = (*flat.outer, part)
     return Split(flat, replace(flat, stores=(store,), outer=outer), part, region, pitch)
+
+
+def _row(flat: FlatContraction, part: UOp, place: Callable[[UOp], UOp]) -> UOp:
+    """Return the number of a row of sums, from the places of its ranges."""
+    row = part
+    for each in (*flat.outer, flat.m):
+        row = row * each.extent + place(each)
+    return row
 
 
 def fold_sums(split: Split, kernel: Kernel) -> Linear:
@@ -61,16 +69,19 @@ def fold_sums(split: Split, kernel: Kernel) -> Linear:
     flat, parts = split.whole, split.part.extent
     lanes = common_access(flat.stores, flat.n, {flat.n: LANES}, LANES)
     rows = math.prod([each.extent for each in (*flat.outer, flat.m)])
-    pieces = rows * (flat.n.extent // lanes)
-    grid = (math.ceil(pieces / THREADS), 1, 1)
-    b = BlockBuilder(kernel.name, kernel.params, kernel.index_dtype, grid, THREADS)
+    across = split_count(exact_extent(flat.n), lanes)
+    pieces = across
+    for each in (*flat.outer, flat.m):
+        pieces = pieces * exact_extent(each)
+    b = open_builder(kernel, split_count(pieces, THREADS), THREADS)
     piece = b.value(b.block(0) * THREADS + b.thread)
-    with b.branch(piece < pieces):
-        row, within = divided(b, piece, flat.n.extent // lanes)
+    with b.branch(piece < amount(b, simplify_index(pieces))):
+        number, within = divided(b, piece, amount(b, across))
         places = {flat.n: b.value(within * lanes)}
-        number = row
         for each in (flat.m, *reversed(flat.outer)):
-            number, places[each] = divided(b, number, each.extent)
+            extent = amount(b, exact_extent(each))
+            number, places[each] = divided(b, number, extent)
+        row = _row(flat, b.index(0), places.__getitem__)
         first = b.value(row * split.pitch + places[flat.n])
         starts = [first + part * (rows * split.pitch) for part in range(parts)]
         loaded = [b.load(split.scratch, start, lanes) for start in starts]

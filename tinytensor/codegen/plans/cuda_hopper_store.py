@@ -41,12 +41,12 @@ def boxes_of_store(flat: FlatContraction, store: UOp) -> Boxes | None:
 
 
 def tray_bytes(flat: FlatContraction) -> int:
-    """Return the bytes of one tray of every store that goes in bulk."""
-    return GROUP_ROWS * tray_columns(flat) * sum(_item_bytes(flat))
+    """Return the bytes that a sum takes in the trays of all stores that go in bulk."""
+    return sum(_item_bytes(flat))
 
 
 def tray_columns(flat: FlatContraction) -> int:
-    """Return the columns of a tray: the widest elements fill swizzled rows."""
+    """Return the most columns of a tray: the widest elements fill swizzled rows."""
     widest = max(_item_bytes(flat), default=WIDEST_ITEM)
     return min(MOST_TRAY_COLUMNS, ROW_BYTES // widest)
 
@@ -68,20 +68,22 @@ class Tray:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two adjacent sums of a row: their accumulator, the first one's register, and its place."""
+    """Two adjacent sums of a row: their accumulator, and the first one's register and places.
+
+    `place` is where it lies in the block's tile, `in_tray` in its tray: (row, column).
+    """
 
     accumulator: int
     register: int
-    row: UOp
-    column: UOp
+    place: tuple[UOp, UOp]
+    in_tray: tuple[UOp, UOp]
 
 
 class Trays:
     """The shared memory through which a tile's results go; made once, before any role."""
 
     def __init__(self, b: BlockBuilder, flat: FlatContraction, tiling: HopperTiling) -> None:
-        self.columns = tray_columns(flat)
-        self.depth = trays_of(tiling, self.columns)
+        self.depth, self.columns = trays_of(tiling, tray_columns(flat))
         self.by_store: dict[int, Tray] = {}
         if self.depth == 0:
             return
@@ -95,10 +97,18 @@ class Trays:
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
-    """A tile's results as they lie, or their mirror image: where it begins, and its epilogue."""
+class Held:
+    """Sums of a thread that are stored together, and their places as a face sees them."""
 
-    first: tuple[UOp, UOp]
+    sums: UOp
+    place: tuple[UOp, UOp]
+    in_tray: tuple[UOp, UOp]
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """A tile's results as they lie, or their mirror image, and the epilogue of either."""
+
     epilogue: BlockEpilogue
     is_mirrored: bool
 
@@ -106,14 +116,18 @@ class Face:
         """Return a place of the tile as this face sees it."""
         return (column, row) if self.is_mirrored else (row, column)
 
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Sums of a thread that are stored together: their place in the tile, and in its tray."""
-
-    sums: UOp
-    place: tuple[UOp, UOp]
-    in_tray: tuple[UOp, UOp]
+    def held(self, pair: Pair, sums: Sequence[UOp]) -> Iterator[Held]:
+        """Take a pair as this face sees it: side by side, or one below the other."""
+        accumulator, first = sums[pair.accumulator], pair.register
+        if not self.is_mirrored:
+            pair_of_sums = shuffle(accumulator, accumulator, (first, first + 1))
+            yield Held(pair_of_sums, pair.place, pair.in_tray)
+            return
+        for number in range(PAIR):
+            places = [
+                self.turned(row, column + number) for row, column in (pair.place, pair.in_tray)
+            ]
+            yield Held(lane(accumulator, first + number), *places)
 
 
 class Storing:
@@ -143,33 +157,30 @@ class Storing:
 
     def begin(self, outer: Mapping[UOp, UOp], first: tuple[UOp, UOp], first_row: UOp) -> None:
         """Come to a tile: read what its columns need."""
-        self._outer = outer
-        self._first = first
-        self._first_row = first_row
-        self._pairs = self._list_pairs()
+        self._outer, self._first, self._first_row = outer, first, first_row
+        self._pairs = list(self._list_pairs())
         self._face = self._make_face(first, is_mirrored=False)
-        columns = dict.fromkeys([each.column for each in self._pairs])
+        columns = dict.fromkeys([each.place[1] for each in self._pairs])
         self._face.epilogue.preload(list(columns))
 
     def _make_face(self, first: tuple[UOp, UOp], is_mirrored: bool) -> Face:
         extents = (self._tiling.block_m, self._tiling.block_n)
         lanes = 1 if is_mirrored else PAIR
         epilogue = BlockEpilogue(self._b, self._flat, self._outer, first, extents, lanes)
-        return Face(first, epilogue, is_mirrored)
+        return Face(epilogue, is_mirrored)
 
-    def _list_pairs(self) -> list[Pair]:
+    def _list_pairs(self) -> Iterator[Pair]:
         """List a thread's pairs of sums, in the order of trays."""
-        b, block = self._b, (GROUP_ROWS, self._tiling.block_n)
+        block = (GROUP_ROWS, self._tiling.block_n)
         row, column = accumulator_position(self._layout, *block, self._thread, 0)
-        first_row, first_column = b.value(self._first_row + row), b.value(column)
-        pairs = []
+        first_row, first_column = self._b.value(self._first_row + row), self._b.value(column)
         for accumulator in range(self._tiling.rows // GROUP_ROWS):
             for register in range(0, GROUP_ROWS * self._tiling.block_n // GROUP_THREADS, PAIR):
-                row, column = accumulator_position(self._layout, *block, 0, register)
-                further = row + accumulator * GROUP_ROWS
-                place = (first_row + further, first_column + column)
-                pairs.append(Pair(accumulator, register, *place))
-        return pairs
+                down, across = accumulator_position(self._layout, *block, 0, register)
+                further = down + accumulator * GROUP_ROWS
+                place = (first_row + further, first_column + across)
+                in_tray = (row + down, column + across % self._trays.columns)
+                yield Pair(accumulator, register, place, in_tray)
 
     def finish(self, sums: Sequence[UOp]) -> None:
         """Run the epilogue on the sums of each accumulator, and store."""
@@ -180,34 +191,19 @@ class Storing:
                 self._show(self._make_face((first_n, first_m), is_mirrored=True), sums)
 
     def _show(self, face: Face, sums: Sequence[UOp]) -> None:
-        trays = self._trays.by_store
+        """Store all pairs, as many at a time as fill a tray of each store."""
+        trays, per_tray = self._trays.by_store, len(self._pairs)
         if face.is_mirrored and self._trays.columns != GROUP_ROWS:
             trays = {}  # a mirrored tray holds all rows of an accumulator side by side
-        per_tray = len(self._pairs)
         if trays:
             per_tray = GROUP_ROWS * self._trays.columns // GROUP_THREADS // PAIR
         for begin in range(0, len(self._pairs), per_tray):
             pairs = self._pairs[begin : begin + per_tray]
-            held = [each for pair in pairs for each in self._held(face, pair, sums)]
+            held = [each for pair in pairs for each in face.held(pair, sums)]
             if trays:
                 self._fill_trays(face, begin // per_tray, held)
             else:
                 self._store(face, held, trays, 0)
-
-    def _held(self, face: Face, pair: Pair, sums: Sequence[UOp]) -> Iterator[Held]:
-        """Take a pair as a face sees it: side by side, or one below the other."""
-        block = (GROUP_ROWS, self._tiling.block_n)
-        row, column = accumulator_position(self._layout, *block, self._thread, 0)
-        down, across = accumulator_position(self._layout, *block, 0, pair.register)
-        row, column = row + down, column + across % self._trays.columns
-        held, first = sums[pair.accumulator], pair.register
-        if not face.is_mirrored:
-            values = shuffle(held, held, (first, first + 1))
-            yield Held(values, (pair.row, pair.column), (row, column))
-            return
-        for number in range(PAIR):
-            place = face.turned(pair.row, pair.column + number)
-            yield Held(lane(held, first + number), place, face.turned(row, column + number))
 
     def _fill_trays(self, face: Face, number: int, held: Sequence[Held]) -> None:
         """Fill one tray of each store, and let the engine write it."""

@@ -7,6 +7,7 @@ clocks, for the busiest of the multiprocessors, L2 and memory.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tinytensor.codegen.plans.block_patches import PATCH
@@ -18,25 +19,26 @@ GROUP_THREADS = 128
 WARP_THREADS = 32
 GROUP_ROWS = 64  # of one instruction's accumulator
 MBARRIER_BYTES = 512
-MOST_TRAY_COLUMNS = 64
-PART_COLUMNS, PART_BYTES = 32, 8192  # of a tray of partial sums, float32
+MOST_TRAY_COLUMNS, LEAST_TRAY_COLUMNS = 64, 32
+PART_BYTES = 4  # of a partial sum, float32
 GROUPS = (4, 8, 16)  # of rows of tiles
-PARTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
+PARTS = (1, 2, 3, 4, 6, 8, 11, 16, 32, 64)
 LEAST_STEPS = 8  # of a part
 # Per multiprocessor and clock, on H200.
-PRODUCT_RATE = 2048  # multiply-adds of halves
+PRODUCT_RATES = {2: 1925, 4: 1024}  # multiply-adds, by itemsize: of halves 2048, but for heat
 BULK_RATE = 70  # bytes that arrive in shared memory when all multiprocessors read
-STREAM_RATE = 59  # the same, of more than L2 holds
+STREAM_RATE = 57  # the same, of more than L2 holds
 LATENCY_CLOCKS = 1000  # from asking for a box to its arrival
-EPILOGUE_CLOCKS = 12  # of a warpgroup to store each sum that one of its threads holds
-LONE_CLOCKS = 24  # where the thread stores by itself: a guess
+EPILOGUE_CLOCKS = 4  # of a warpgroup to store each sum that one of its threads holds
+TRAY_CLOCKS = 512  # and more for it, by the columns of a tray
+LONE_CLOCKS = 90  # where the thread stores by itself
 OP_CLOCKS = 2  # and to apply one op to it
 MOST_OPS = 4096  # of a thread's epilogue, which is unrolled: more take seconds to compile
 MANY_SUMS = 128  # of a thread, beside which 168 registers leave few for an epilogue
 START_CLOCKS = 3000  # of a block: its first boxes, and the launch around it
 FOLD_RATE = 25  # bytes of partial sums written and read
 CLOCK = 1.7e9  # a second
-CLOSE = 1.03  # estimates that differ by less are equal
+CLEARLY = 0.95  # of the clocks of another way
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +87,15 @@ class HopperTiling:
         return self.block_m if self.alternates else self.block_m // self.consumers
 
 
-# In us on H200, NVRTC 13.0, 2026-11-29, each after a pause. Of bfloat16: 4096^3 177 wide, 179 tall,
-# 183 alternating (which wins by 3 to 7 % on a card that is hot from use); with k 1024 47
-# alternating, 52 wide; 512 x 4096 x 4096 25.1 alternating, 25.2 square, 30 flat; 128 x 4096 x 4096
-# 14.0 small, 14.2 flat; 16 x 4096 x 4096 10.5 few 16, 11.1 few 32, 16.8 small. Of float16: 2048^3
-# 25.2 wide, 25.3 alternating, 25.6 square; 1024 x 1024 x 768 4.7 half and flat, 5.6 small; 1000^3,
-# whose rows are no whole lines of L2, 8.8 square, 10.8 half and flat, 10.9 broad and three.
+# In us on H200, NVRTC 13.0, 2026-11-30, each after a pause. Of bfloat16: 4096^3 168 wide, 169 tall
+# and alternating (which wins by 3 to 7 % on a card that is hot from use); with k 1024 44
+# alternating, 47 wide; 512 x 4096 x 4096 23.0 alternating, 23.4 square, 29 flat; 128 x 4096 x 4096
+# 13.7 small, 14.0 half; 16 x 4096 x 4096 10.6 few 16, 10.9 few 32, 16.8 small; 1536^3 13.1 broad
+# 160, 14.9 broad, 15.0 three. Of float16: 2048^3 22.6 alternating, 22.8 square, 23.6 wide;
+# 1024 x 1024 x 768 4.8 half and flat, 5.7 small; 1000^3, whose rows are no whole lines of L2, 8.9
+# square, 10.5 broad 160, 10.7 half and flat, 11.0 broad and three.
 # A convolution of 64 x 64 x 56 x 56 halves by 3 x 3 x 64: long 42, flat 44, once its channels lie
 # innermost (2026-11-30), where 330 MB come from L2.
-# Those with a number in their name, but for the few, are not measured yet: by estimate they fill
-# a GPU where others leave a quarter idle (3072 x 768 x 8192: 120 tiles of 128 x 160 take 51 us in
-# place of 60 for 96 of 128 x 192, which did take 59).
 TILINGS = (
     HopperTiling("alternating", 128, 128, 6, 2, alternates=True),
     HopperTiling("wide", 128, 256, 4, 2, group=16),
@@ -107,18 +107,10 @@ TILINGS = (
     HopperTiling("flat", 64, 128, 8, 1),
     HopperTiling("small", 64, 64, 10, 1),
     HopperTiling("long", 64, 256, 5, 2, alternates=True),
-    HopperTiling("wide 208", 128, 208, 4, 2),
     HopperTiling("broad 160", 128, 160, 5, 2),
-    HopperTiling("square 112", 128, 112, 7, 2),
-    HopperTiling("square 96", 128, 96, 7, 2),
     HopperTiling("few 16", 64, 16, 20, 1, swaps=True),
     HopperTiling("few 32", 64, 32, 16, 1, swaps=True),
 )
-
-
-def columns_of(extent: int, most: int) -> int:
-    """Return the columns of the tiles that hold an extent of m or n: they fill it, or one does."""
-    return most if extent <= most else math.gcd(extent, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +126,13 @@ class Side:
 
     def stage_bytes(self, extent: int, width: int) -> int:
         """Return the bytes of one stage of `width` values of k; along m or n, in whole tiles."""
-        columns = 1 if self.is_along_k else columns_of(extent, width)
+        columns = 1 if self.is_along_k else width
         rows = math.ceil(extent / columns) * columns
         return rows * ROW_BYTES
+
+    def is_fast(self, extent: int, width: int) -> bool:
+        """Whether products run at full speed; at two thirds where a tile of n is used in part."""
+        return self.is_along_k or extent <= width or extent % width == 0
 
     @property
     def lines(self) -> int:
@@ -148,11 +144,13 @@ class Side:
 class Need:
     """What a tiling must fit, and `epilogue_ops`, the ops between a sum and its stores.
 
-    `tray_bytes` are those of one tray of GROUP_ROWS x tray_columns sums, over all stores.
+    A tray has at most `tray_columns`, and `tray_bytes` for each sum, over all stores. Of the axes
+    m, n and k, no part of the `open_axes` is sure to have anything in it.
     """
 
     work: Work
     k: int
+    open_axes: frozenset[str]
     epilogue_ops: int
     tray_columns: int
     tray_bytes: int
@@ -164,6 +162,11 @@ class Need:
     def block_k(self) -> int:
         """Values of k in one stage."""
         return ROW_BYTES // self.work.itemsize
+
+    @property
+    def is_in_patches(self) -> bool:
+        """Whether tiles are whole patches."""
+        return self.a.is_in_patches or self.b.is_in_patches
 
     @property
     def steps(self) -> int:
@@ -182,7 +185,8 @@ class Candidate:
     """A tiling with the stages that fit, and what it is estimated to cost. Units: clocks.
 
     With `mirrors` it computes tiles on and below the diagonal, and stores the others from them; in
-    several `parts` of k it computes each tile so often, and sums them up by another launch.
+    several `parts` of k it computes each tile so often, and sums them up by another launch. With a
+    `rest` it computes a product's first rows or columns, and another candidate the others.
     """
 
     tiling: HopperTiling
@@ -191,19 +195,36 @@ class Candidate:
     clocks: float
     mirrors: bool = False
     parts: int = 1
+    rest: Rest | None = None
 
     @property
     def name(self) -> str:
         """What a decision calls it."""
-        return f"{self.tiling.name} in {self.parts} parts" if self.parts > 1 else self.tiling.name
+        parts = f" in {self.parts} parts" if self.parts > 1 else ""
+        rest = self.rest
+        then = f" to {rest.axis} {rest.begin}, then {rest.candidate.name}" if rest else ""
+        return self.tiling.name + parts + then
 
 
-def trays_of(tiling: HopperTiling, columns: int) -> int:
-    """Return how many trays each warpgroup has: two, if it fills an even number of them."""
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is left of a product from a place of its axis `m` or `n` on, and what computes it."""
+
+    axis: str
+    begin: int
+    candidate: Candidate
+
+
+def trays_of(tiling: HopperTiling, most: int) -> tuple[int, int]:
+    """Return how many trays each warpgroup has, and their columns, at most so many.
+
+    Two, if it fills an even number of them.
+    """
+    columns = LEAST_TRAY_COLUMNS if tiling.block_n % most else most
     if tiling.swaps or tiling.block_n % columns:
-        return 0
+        return 0, columns
     count = tiling.rows // GROUP_ROWS * (tiling.block_n // columns)
-    return 2 if count % 2 == 0 else 1
+    return 2 if count % 2 == 0 else 1, columns
 
 
 def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -> Candidate | None:
@@ -213,16 +234,16 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     """
     work, multiprocessors = need.work, target.multiprocessors
     if parts > 1:
-        need = replace(need, epilogue_ops=0, tray_columns=PART_COLUMNS, tray_bytes=PART_BYTES)
-    trays = trays_of(tiling, need.tray_columns)
-    tray_bytes = tiling.consumers * trays * need.tray_bytes
+        need = replace(need, epilogue_ops=0, tray_columns=LEAST_TRAY_COLUMNS, tray_bytes=PART_BYTES)
+    trays, columns = trays_of(tiling, need.tray_columns)
+    tray_bytes = tiling.consumers * trays * GROUP_ROWS * columns * need.tray_bytes
     sides = (need.b, need.a) if tiling.swaps else (need.a, need.b)
     extents = (tiling.block_m, tiling.block_n)
     sizes = [side.stage_bytes(x, need.block_k) for side, x in zip(sides, extents, strict=True)]
     nbytes = sum(sizes)
     stages = min(tiling.stages, (target.shared_bytes - tray_bytes - MBARRIER_BYTES) // nbytes)
     is_long = tiling.held * need.epilogue_ops > MOST_OPS
-    cuts = [side.is_in_patches and x % PATCH > 0 for side, x in zip(sides, extents, strict=True)]
+    cuts = [need.is_in_patches and extent % PATCH > 0 for extent in extents]
     if stages < 2 or is_long or (parts > 1 and not trays) or any(cuts):
         return None
     mirrors = parts == 1 and work.mirrors(*extents)
@@ -230,9 +251,8 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     tiles = whole.tiles(*(extents[::-1] if tiling.swaps else extents)) * parts
     load, steps = math.ceil(tiles / multiprocessors), math.ceil(need.steps / parts)
     lines = sum([side.lines * size for side, size in zip(sides, sizes, strict=True)])
-    # Products of a byte of each factor: those of float32, as TF32, take twice as long.
-    products = tiling.block_m * tiling.block_n * ROW_BYTES / 2 / PRODUCT_RATE
-    arriving = lines if any(side.is_in_patches for side in sides) else nbytes
+    products = tiling.block_m * tiling.block_n * need.block_k / PRODUCT_RATES[work.itemsize]
+    arriving = lines if need.is_in_patches else nbytes
     shared_rate = BULK_RATE if need.nbytes <= target.l2_bytes else STREAM_RATE
     rate = min(BULK_RATE, stages * nbytes / LATENCY_CLOCKS)
     sums = max(
@@ -241,9 +261,11 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
         need.nbytes / target.rates.copy * CLOCK,
     )
     faces = 3 if mirrors else 1  # each sum of a mirror image is stored on its own
-    store = EPILOGUE_CLOCKS if trays or tiling.swaps else LONE_CLOCKS
+    is_lone = tray_bytes == 0 and not tiling.swaps
+    store = LONE_CLOCKS if is_lone else EPILOGUE_CLOCKS + TRAY_CLOCKS / columns
     epilogue = (store + OP_CLOCKS * need.epilogue_ops) * tiling.held * faces
-    stored = (1 if tiling.alternates else load) * epilogue
+    is_hidden = tiling.alternates and not is_lone
+    stored = (1 if is_hidden else load) * epilogue
     clocks = sums + stored + START_CLOCKS + _fold_clocks(need, parts, multiprocessors)
     return Candidate(tiling, stages, tiles, clocks, mirrors, parts)
 
@@ -258,18 +280,57 @@ def _fold_clocks(need: Need, parts: int, multiprocessors: int) -> float:
 
 
 def rank_tilings(need: Need, target: Target) -> list[Candidate]:
-    """Return the tilings that fit, cheapest first; those as cheap as the best, as listed."""
-    parts = [each for each in PARTS if each == 1 or need.steps >= LEAST_STEPS * each]
-    found = [estimate(tiling, need, target, each) for each in parts for tiling in TILINGS]
+    """Return the tilings that fit, also in two where that is cheaper; the cheapest first."""
+    wholes = rank_wholes(need, target)
+    pairs = [two for each in wholes for two in _in_two(each, need, target, wholes[0].clocks)]
+    return sorted([*pairs, *wholes], key=lambda each: each.clocks)
+
+
+def _in_two(whole: Candidate, need: Need, target: Target, fewest: float) -> Iterator[Candidate]:
+    """Leave the tiles of a last round, which would occupy few multiprocessors, to another tiling.
+
+    Only what takes clearly less than the `fewest` clocks of a whole is worth its launches.
+    """
+    work, tiling = need.work, whole.tiling
+    rounds = whole.tiles // target.multiprocessors
+    if whole.parts > 1 or tiling.swaps or work.batch > 1 or work.is_symmetric or not rounds:
+        return
+    if need.is_in_patches:
+        return
+    for axis, block in (("m", tiling.block_m), ("n", tiling.block_n)):
+        if axis in need.open_axes:
+            continue
+        extent = getattr(work, axis)
+        across = whole.tiles // math.ceil(extent / block)
+        begin = rounds * target.multiprocessors // across * block
+        if not 0 < begin < extent:
+            continue
+        first, last = [
+            replace(need, work=replace(work, **{axis: size})) for size in (begin, extent - begin)
+        ]
+        head = estimate(tiling, first, target)
+        if head is None or head.clocks * extent / begin + START_CLOCKS > CLEARLY * fewest:
+            continue  # even if the rest occupied all multiprocessors
+        rest = rank_wholes(last, target)[0]
+        clocks = head.clocks + rest.clocks
+        if clocks < CLEARLY * fewest:
+            yield replace(head, clocks=clocks, rest=Rest(axis, begin, rest))
+
+
+def rank_wholes(need: Need, target: Target) -> list[Candidate]:
+    """Return the tilings that fit a whole product, cheapest first; of equals as listed."""
+    most = need.steps // LEAST_STEPS if "k" not in need.open_axes else 1
+    parts = [each for each in PARTS if each <= max(1, most)]
+    tilings = [each for each in TILINGS if need.b.is_fast(each.block_n, need.block_k)]
+    found = [estimate(tiling, need, target, each) for each in parts for tiling in tilings]
     fitting = [each for each in found if each is not None]
-    if not fitting:
-        return []
-    limit = CLOSE * min([each.clocks for each in fitting])
-    return sorted(fitting, key=lambda each: max(each.clocks, limit))
+    return sorted(fitting, key=lambda each: each.clocks)
 
 
 def variants(candidate: Candidate, need: Need, target: Target) -> list[Candidate]:
     """Return a candidate with other rows of tiles walked together, or with fewer stages."""
+    if candidate.rest is not None:
+        return []
     tiling = candidate.tiling
     groups = [each for each in GROUPS if each != tiling.group]
     others = [replace(tiling, name=f"{tiling.name} by {each}", group=each) for each in groups]

@@ -25,7 +25,7 @@ from tinytensor.ops.infer_blocks import BOX_LIMIT, RANKS, STEP_LIMIT
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.uop import UOp, index_const, make_range, substitute_all, walk
+from tinytensor.ops.uop import UOp, exact_extent, index_const, make_range, substitute_all, walk
 
 REPEATED = 1.5  # how often an element is read, on the average, where windows are worth it
 LEAST_INNER = PATCH // 2  # places of an axis that is made the innermost
@@ -133,7 +133,7 @@ def _rewritten(seen: Seen, inner: Axis, number: int) -> Layout:
     dtype = seen.buffer.dtype
     value = UOp(Op.LOAD, dtype, (seen.buffer, simplify_index(index)))
     *outer, along = ranges
-    operand = Operand(value, along, along, along, along.extent, 1, is_direct=False)
+    operand = Operand(value, along, along, along, exact_extent(along), 1, False)
     unit = ENGINE_BYTES // dtype.itemsize
     pitch = math.ceil(inner.extent / unit) * unit
     axes = [replace(inner, stride=1)]
@@ -268,7 +268,7 @@ class _Patched:
         for each in (free, k):
             value = value if each.inside is None else zero_outside(value, each.inside)
         inner = k.flat if boxes is None else boxes.inner
-        operand = Operand(value, free.flat, k.flat, inner, inner.extent, 1, is_direct=False)
+        operand = Operand(value, free.flat, k.flat, inner, exact_extent(inner), 1, False)
         windows = {} if boxes is None else {value: boxes}
         return _Brought(operand, windows)
 
@@ -344,7 +344,7 @@ def _boxes_of(layout: Layout, free: Walk, k: Walk) -> Boxes | None:
         buffer=layout.seen.buffer,
         inner=along.flat,
         places=tuple([each.place(origins) for each in axes]),
-        shape=tuple([each.extent for each in axes]),
+        shape=tuple([index_const(each.extent) for each in axes]),
         strides=tuple([each.stride for each in axes[1:]]),
         offset=layout.seen.offset,
         box=box,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tinytensor.codegen.block_builder import BlockBuilder
+from tinytensor.codegen.plans.amounts import is_whole
 from tinytensor.codegen.plans.choices import unroll_choices
 from tinytensor.codegen.plans.lanes import accesses_of
 from tinytensor.codegen.plans.merging import FOLDS, merge_ranges, replace_ranges
@@ -16,7 +17,6 @@ from tinytensor.codegen.plans.spread import (
     empty_launch,
     index_dtype_for,
     innermost,
-    is_whole,
     most_lanes,
     takes_lanes,
 )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinytensor.codegen.plans.accumulate import Fold, fold_levels, fold_of
+from tinytensor.codegen.plans.amounts import is_whole
 from tinytensor.codegen.plans.cuda_folding import CudaReductionFacts, SpreadFold
 from tinytensor.codegen.plans.lanes import accesses_of, vector_cost
 from tinytensor.codegen.plans.merging import FOLDS, merge_ranges
@@ -15,7 +16,6 @@ from tinytensor.codegen.plans.spread import (
     Spread,
     choose_last,
     innermost,
-    is_whole,
     most_lanes,
     takes_lanes,
 )

@@ -87,7 +87,8 @@ def _fitness(ranges: list[UOp], roots: Nodes) -> tuple[bool, bool]:
 
 def is_symmetric(flat: FlatContraction) -> bool:
     """Whether both operands are one expression, of m and of n: x @ x.T, whose sums mirror."""
-    if flat.m.extent != flat.n.extent or flat.a.dtype is not flat.b.dtype or flat.n.is_open:
+    is_square = exact_extent(flat.m) is exact_extent(flat.n)
+    if not is_square or flat.a.dtype is not flat.b.dtype:
         return False
     return simplify_index(substitute(flat.a, {flat.m: flat.n})) is flat.b
 

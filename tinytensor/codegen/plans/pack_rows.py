@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import Builder, lane, stack
 from tinytensor.codegen.plans.alignment import ACCESS_BYTES, common_access
+from tinytensor.codegen.plans.amounts import amount, open_builder, split_count
 from tinytensor.codegen.plans.block_operand import Operand
 from tinytensor.codegen.plans.block_raster import divided
 from tinytensor.codegen.plans.inside import INSIDE, zero_outside
@@ -17,7 +17,8 @@ from tinytensor.codegen.vectorize import Evaluator, stride_of
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, index_const, walk
+from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.uop import UOp, exact_extent, index_const, walk
 
 THREADS = 256
 LINE_BYTES = 128
@@ -28,7 +29,8 @@ MOST_ROWS = 4  # of a strip: its accesses are in flight together
 class Rows:
     """A factor as it will lie in scratch memory: rows along its inner range, for each `outer`.
 
-    A row begins at a multiple of a line of L2 and is padded with zeros. Units: elements.
+    A row begins at a multiple of a line of L2 and is padded with zeros up to a whole access. There
+    is room for the greatest extents. Units: elements.
     """
 
     operand: Operand
@@ -42,8 +44,20 @@ class Rows:
 
     @property
     def elements(self) -> int:
-        """How many elements there are, with the padding."""
+        """How many elements there may be, with the padding."""
         return math.prod([each.extent for each in self.outer]) * self.pitch
+
+    @property
+    def pieces(self) -> UOp:
+        """How many accesses a row takes, as an index expression."""
+        return split_count(exact_extent(self.operand.inner), self.access)
+
+    def start_of(self, places: Mapping[UOp, UOp], zero: UOp) -> UOp:
+        """Return where a row begins."""
+        number = zero
+        for each in self.outer:
+            number = number * each.extent + places[each]
+        return number * self.pitch
 
 
 def rows_of(operand: Operand, batch: Sequence[UOp]) -> Rows:
@@ -58,20 +72,18 @@ def rows_of(operand: Operand, batch: Sequence[UOp]) -> Rows:
 def turned(operand: Operand) -> Operand:
     """Return a factor whose elements are taken one by one along k."""
     return dataclasses.replace(
-        operand, inner=operand.k, inner_extent=operand.k.extent, access=1, is_direct=False
+        operand, inner=operand.k, inner_extent=exact_extent(operand.k), access=1, is_direct=False
     )
 
 
 def read_rows(rows: Rows, scratch: UOp) -> Operand:
     """Return the factor as it is read from scratch memory."""
     operand = rows.operand
-    number = index_const(0)
-    for each in rows.outer:
-        number = number * each.extent + each
-    index = number * rows.pitch + operand.inner
+    index = rows.start_of({each: each for each in rows.outer}, index_const(0)) + operand.inner
     value = UOp(Op.LOAD, scratch.dtype, (scratch, index))
+    whole = simplify_index(rows.pieces * rows.access)
     return dataclasses.replace(
-        operand, value=value, inner_extent=rows.pitch, access=rows.access, is_direct=True
+        operand, value=value, inner_extent=whole, access=rows.access, is_direct=True
     )
 
 
@@ -81,27 +93,26 @@ def write_rows(rows: Rows, scratch: UOp, kernel: Kernel) -> Linear:
     Of a factor that is adjacent along an outer range, each thread reads some of its values at once
     and writes them to a row each: so every sector is read and written in whole.
     """
-    width = rows.access
-    strip = _strip_of(rows)
-    pieces = rows.elements // (width * strip.rows)
-    grid = (math.ceil(pieces / THREADS), 1, 1)
-    b = BlockBuilder(kernel.name, kernel.params, kernel.index_dtype, grid, THREADS)
+    width, pieces, strip = rows.access, rows.pieces, _strip_of(rows)
+    taken = {each: strip.rows if each is strip.across else 1 for each in rows.outer}
+    for each in rows.outer:
+        pieces = pieces * split_count(exact_extent(each), taken[each])
+    blocks = split_count(pieces, THREADS)
+    b = open_builder(kernel, blocks, THREADS)
     piece = b.value(b.block(0) * THREADS + b.thread)
-    with b.branch(piece < pieces):
-        number, within = divided(b, piece, rows.pitch // width)
+    with b.branch(piece < amount(b, simplify_index(pieces))):
+        number, within = divided(b, piece, amount(b, rows.pieces))
         places: dict[UOp, UOp] = {}
-        start, stride, apart = within * width, rows.pitch, 0
         for each in reversed(rows.outer):
-            taken = strip.rows if each is strip.across else 1
-            number, place = divided(b, number, each.extent // taken)
-            places[each] = b.value(place * taken) if taken > 1 else place
-            start = start + places[each] * stride
-            apart = stride if each is strip.across else apart
-            stride *= each.extent
-        values = _values(b, rows.operand, places, within * width, width, strip)
+            count = split_count(exact_extent(each), taken[each])
+            number, place = divided(b, number, amount(b, count))
+            places[each] = b.value(place * taken[each]) if taken[each] > 1 else place
+        first = within * width
+        values = _values(b, rows.operand, places, first, width, strip)
         for row in range(strip.rows):
+            here = {each: at + row if each is strip.across else at for each, at in places.items()}
             held = [lane(each, row) if each.dtype.lanes > 1 else each for each in values]
-            b.store(scratch, start + row * apart if row else start, stack(held))
+            b.store(scratch, rows.start_of(here, b.index(0)) + first, stack(held))
     return b.finish()
 
 
@@ -132,7 +143,7 @@ def _values(
     lanes = (strip.across, strip.rows) if is_strip else (operand.inner, operand.access)
     for begin in range(0, width, operand.access):
         here = first + begin if begin else first
-        inside = here < operand.inner.extent
+        inside = here < amount(b, exact_extent(operand.inner))
         ranges = {**places, operand.inner: here}
         evaluator = Evaluator(b, ranges, *lanes, known={INSIDE: inside})
         piece = evaluator.value(value)

@@ -15,7 +15,6 @@ from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.sums import collect
 from tinytensor.ops.uop import UOp, binary, const, exact_extent, index_const
 from tinytensor.target import Target
 
@@ -98,12 +97,6 @@ def remainder(number: UOp, divisor: UOp | int) -> UOp:
     """Return number % divisor of a number that is not negative."""
     is_one = isinstance(divisor, int) and divisor == 1
     return const(number.dtype, 0) if is_one else binary(Op.TRUNCMOD, number, divisor)
-
-
-def is_whole(range_: UOp, lanes: int) -> bool:
-    """Whether a range is whole vectors, at every launch."""
-    total = collect(exact_extent(range_))
-    return all(each % lanes == 0 for each in (*total.coefficients.values(), total.constant))
 
 
 def innermost(ranges: Sequence[UOp], last: UOp) -> tuple[UOp, ...]:

@@ -7,6 +7,7 @@ costs in its arithmetic units, in its shared memory and in its share of L2.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +16,16 @@ from typing import Protocol, TypeVar
 from tinytensor.target import Target
 
 WARP_THREADS = 32
+WARP_ROWS, WARP_COLUMNS = 4, 8  # threads of a warp: a read of a row's elements serves 8 of them
 REGISTERS_PER_MULTIPROCESSOR = 65536
 REGISTERS_BESIDE_SUMS = 64  # of a thread: addresses, fragments
 # Per multiprocessor and clock, on H200 at 1.7 GHz.
 MMA_RATE = 1270  # multiply-adds of m16n8k16: 62 % of the tensor cores' peak, all that mma can reach
-FMA_RATE = 128
+FMA_RATE = 112  # 88 % of the peak, with loads and barriers between
+COPY_RATE = 12.5  # elements that are copied to shared memory beside multiply-adds
 SHARED_RATE = 128  # bytes
 L2_RATE = 35  # bytes, when all multiprocessors read
-WARPS_TO_HIDE_LATENCY = 8
+WARPS_TO_HIDE_LATENCY = 4  # of multiply-adds; matrix instructions want twice as many
 STEP_CLOCKS = 60  # of one warp alone for one step of 16 k: fragments, then products that wait
 
 
@@ -44,6 +47,10 @@ class BlockTiling(Protocol):
     @property
     def group(self) -> int:
         """Rows of tiles that are walked together."""
+
+    @property
+    def busy_warps(self) -> int:
+        """Warps of a multiprocessor that hide one another's waits."""
 
     @property
     def threads(self) -> int:
@@ -74,6 +81,7 @@ class MmaTiling:
     warps_n: int
     stages: int
     group: int = 8
+    busy_warps: int = 2 * WARPS_TO_HIDE_LATENCY
 
     @property
     def threads(self) -> int:
@@ -106,6 +114,7 @@ class FmaTiling:
     columns: int
     stages: int
     group: int = 8
+    busy_warps: int = WARPS_TO_HIDE_LATENCY
 
     @property
     def threads(self) -> int:
@@ -119,7 +128,8 @@ class FmaTiling:
 
     def step_clocks(self, itemsize: int) -> float:
         """Clocks of one block alone on a multiprocessor for 16 values of k."""
-        products = self.block_m * self.block_n * 16 / (FMA_RATE * 4 / itemsize)
+        copies = (self.block_m + self.block_n) * 16 / COPY_RATE
+        products = self.block_m * self.block_n * 16 / (FMA_RATE * 4 / itemsize) + copies
         # A vector that several threads of a warp read costs as much as one for each of them.
         fragments = self.threads * (self.rows + self.columns) * 16 * itemsize
         return max(products, fragments / SHARED_RATE)
@@ -142,10 +152,12 @@ MMA_TILINGS_THROUGH_REGISTERS = (
     MmaTiling("small through registers", 64, 64, 32, 2, 2, stages=2),
     MmaTiling("flat through registers", 32, 64, 32, 1, 4, stages=2),
 )
-# On H200, NVRTC 13.0, 2026-11-29, in us: 4096^3 of float32 2990 square (0.91 of cuBLAS; 8 x 16 sums
-# a thread 3302), 3802 medium; 1024^3 70 medium (0.85), 84 small, 103 square.
+# On H200, NVRTC 13.0, 2026-11-30, in us: 2048^3 of float32, NT, 402 square (397 to 454 with 8 x 16
+# sums a thread), 451 compact, 476 medium, 764 small; 1024^3, NN, 57 compact (1.06 of cuBLAS), 63
+# medium, 112 square, 120 small; x @ x.T of 1024 rows 55 small, 64 compact, 75 medium, 113 square.
 FMA_TILINGS = (
     FmaTiling("square", 128, 128, 16, 8, 8, stages=3),
+    FmaTiling("compact", 64, 64, 16, 8, 8, stages=3),
     FmaTiling("medium", 64, 64, 16, 8, 4, stages=3),
     FmaTiling("small", 32, 32, 16, 4, 4, stages=4),
 )
@@ -154,6 +166,11 @@ FMA_TILINGS_THROUGH_REGISTERS = (
     FmaTiling("medium through registers", 64, 64, 16, 8, 4, stages=2),
     FmaTiling("small through registers", 32, 32, 16, 4, 4, stages=2),
 )
+# What a measurement may choose beside them.
+FMA_EXTENTS = (32, 64, 128)
+FMA_SUMS = ((4, 4), (8, 4), (8, 8), (8, 16))
+FMA_RINGS = ((16, 3), (32, 2), (16, 2), (32, 3), (16, 4))  # values of k in a stage, stages
+FMA_THREADS = (64, 128, 256)
 
 
 def describe_tiling(tiling: MmaTiling | FmaTiling) -> str:
@@ -196,6 +213,20 @@ def rank_fma_tilings(work: Work, through_registers: bool, target: Target) -> lis
     return _rank(listed, work, target)
 
 
+def more_fma_tilings(work: Work, through_registers: bool, target: Target) -> list[FmaTiling]:
+    """Return all that a thread's sums and a ring make of a block, cheapest first."""
+    rings = [ring for ring in FMA_RINGS if ring[1] == 2 or not through_registers]
+    blocks = itertools.product(FMA_EXTENTS, FMA_EXTENTS, FMA_SUMS, rings)
+    found = []
+    for block_m, block_n, (rows, columns), (block_k, stages) in blocks:
+        sums = f"{rows} x {columns} of {block_m} x {block_n} x {block_k} in {stages}"
+        tiling = FmaTiling(sums, block_m, block_n, block_k, rows, columns, stages)
+        fits_warps = block_m % (rows * WARP_ROWS) == 0 and block_n % (columns * WARP_COLUMNS) == 0
+        if fits_warps and tiling.threads in FMA_THREADS:
+            found.append(tiling)
+    return _rank(found, work, target)
+
+
 def _rank(listed: Sequence[Tiled], work: Work, target: Target) -> list[Tiled]:
     fitting = [each for each in listed if each.shared_bytes(work.itemsize) <= target.shared_bytes]
     return sorted(fitting, key=lambda each: estimated_clocks(each, work, target))
@@ -206,7 +237,7 @@ def estimated_clocks(tiling: BlockTiling, work: Work, target: Target) -> float:
     tiles = work.tiles(tiling.block_m, tiling.block_n)
     load = math.ceil(tiles / target.multiprocessors)
     warps = tiling.threads // WARP_THREADS * min(load, resident_blocks(tiling, work, target))
-    hidden = min(1.0, warps / WARPS_TO_HIDE_LATENCY)
+    hidden = min(1.0, warps / tiling.busy_warps)
     arithmetic = max(tiling.step_clocks(work.itemsize) * load / hidden, STEP_CLOCKS)
     read = (tiling.block_m + tiling.block_n) * 16 * work.itemsize * tiles
     return max(arithmetic, read / (L2_RATE * target.multiprocessors))

@@ -142,6 +142,13 @@ class CudaDevice(DeviceBase[CudaExecutable]):
                 if status:
                     self.driver.check(f"the launch of {launch.entry}", status)
 
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """Set all bytes of a buffer to one value, when the work started before is done."""
+        if buffer.nbytes:
+            with self.context:
+                place = buffer.address, byte, buffer.nbytes
+                self.driver.call("cuMemsetD8Async", *place, self.stream)
+
     def copy_in(self, buffer: Buffer, source: HostBytes) -> None:
         """Fill a buffer from C-contiguous host memory of the same size."""
         host = self.see_host_bytes(buffer, source)

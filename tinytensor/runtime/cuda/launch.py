@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tinytensor.ops.extents import index_with
 from tinytensor.ops.instances import split
 from tinytensor.ops.program import INSTANCE_WORDS, LaunchShape, Program, TensorMap
-from tinytensor.ops.text import parse_node
+from tinytensor.ops.text import numbers_at, parse_node
 from tinytensor.ops.uop import UOp
 from tinytensor.runtime.cuda.driver import Driver, Handle
 
@@ -40,9 +40,10 @@ EncodedMap = ctypes.Array[ctypes.c_uint64]
 
 @dataclass(frozen=True, slots=True)
 class PlacedMap:
-    """A tensor map that a launch reads now, and the address it was encoded for."""
+    """A tensor map that a launch reads now, and the address and shape it was encoded for."""
 
     address: int
+    shape: tuple[int, ...]
     encoded: EncodedMap | None
 
 
@@ -144,9 +145,11 @@ class CudaExecutable:
         for launch in self.with_maps:
             for number, each in enumerate(launch.tensor_maps):
                 address = addresses[each.number]
-                if launch.placed[number].address != address:
-                    encoded = encode_tensor_map(driver, each, address)
-                    launch.place_map(number, PlacedMap(address, encoded))
+                shape = numbers_at(each.extents, tuple(scalars)) or each.shape
+                placed = launch.placed[number]
+                if placed.address != address or placed.shape != shape:
+                    encoded = encode_tensor_map(driver, each, shape, address)
+                    launch.place_map(number, PlacedMap(address, shape, encoded))
 
 
 def prepare_launch(
@@ -169,7 +172,7 @@ def prepare_launch(
         start=_start(driver, stream, function, shape, ctypes.addressof(pointers), config),
         pointers=pointers,
         tensor_maps=shape.tensor_maps,
-        placed=[PlacedMap(NOWHERE, None)] * len(shape.tensor_maps),
+        placed=[PlacedMap(NOWHERE, (), None)] * len(shape.tensor_maps),
         local_bytes=driver.function_attribute(function, "LOCAL_SIZE_BYTES"),
         config=config,
         block_elements=shape.block_elements,
@@ -219,7 +222,9 @@ def _allow_shared(driver: Driver, function: Handle, shared_bytes: int) -> None:
 
 
 @functools.lru_cache(maxsize=MOST_TENSOR_MAPS)
-def encode_tensor_map(driver: Driver, described: TensorMap, address: int) -> EncodedMap:
+def encode_tensor_map(
+    driver: Driver, described: TensorMap, shape: tuple[int, ...], address: int
+) -> EncodedMap:
     """Describe the buffer at an address to the bulk copy engine, in its own 128 bytes.
 
     Source: CUDA driver API, cuTensorMapEncodeTiled; shapes innermost first, strides in bytes and
@@ -233,9 +238,9 @@ def encode_tensor_map(driver: Driver, described: TensorMap, address: int) -> Enc
     encoded = driver.call(
         "cuTensorMapEncodeTiled",
         driver.constant("CUtensorMapDataType", element),
-        len(described.shape),
+        len(shape),
         address + described.offset_bytes,
-        [api.cuuint64_t(extent) for extent in described.shape],
+        [api.cuuint64_t(extent) for extent in shape],
         [api.cuuint64_t(stride) for stride in described.strides_bytes],
         [api.cuuint32_t(n * step) for n, step in zip(described.box, steps, strict=True)],
         [api.cuuint32_t(step) for step in steps],
