@@ -147,17 +147,21 @@ def need_of(facts: ProductFacts) -> Need:
         tray_bytes=tray_bytes(flat),
         a=_side(flat, facts.a),
         b=_side(flat, facts.b),
-        read_bytes=sum([_read_bytes(facts, each) for each in (facts.a, facts.b)]),
+        own_share=_own_share(facts),
     )
 
 
-def _read_bytes(facts: ProductFacts, operand: Operand) -> int:
-    """Return the bytes of a factor, of which windows read some several times."""
-    elements = facts.work.batch * operand.free.extent * operand.k.extent
-    boxes = facts.flat.windows.get(operand.value)
-    if boxes is not None:
-        elements = min(elements, math.prod([most_of(each) for each in boxes.shape]))
-    return elements * facts.stored.itemsize
+def _own_share(facts: ProductFacts) -> float:
+    """Return what part of the factors' elements are read for the first time, not repeated."""
+    read = own = 0
+    for operand in (facts.a, facts.b):
+        elements = facts.work.batch * operand.free.extent * operand.k.extent
+        boxes: Boxes | None = facts.flat.windows.get(operand.value)
+        read += elements
+        if boxes is not None:
+            elements = min(elements, math.prod([most_of(each) for each in boxes.shape]))
+        own += elements
+    return own / read
 
 
 def _count_ops(flat: FlatContraction) -> int:

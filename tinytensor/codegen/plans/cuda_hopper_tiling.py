@@ -145,7 +145,8 @@ class Need:
     """What a tiling must fit, and `epilogue_ops`, the ops between a sum and its stores.
 
     A tray has at most `tray_columns`, and `tray_bytes` for each sum, over all stores. Of the axes
-    m, n and k, no part of the `open_axes` is sure to have anything in it.
+    m, n and k, no part of the `open_axes` is sure to have anything in it. The `own_share` of the
+    factors' elements are no repetitions.
     """
 
     work: Work
@@ -156,7 +157,7 @@ class Need:
     tray_bytes: int
     a: Side
     b: Side
-    read_bytes: int
+    own_share: float = 1.0
 
     @property
     def block_k(self) -> int:
@@ -177,7 +178,8 @@ class Need:
     def nbytes(self) -> int:
         """The bytes of both factors and one result, each once."""
         work = self.work
-        return self.read_bytes + work.batch * work.itemsize * work.m * work.n
+        read = (work.m + work.n) * self.k * self.own_share
+        return int(work.batch * work.itemsize * (read + work.m * work.n))
 
 
 @dataclass(frozen=True, slots=True)
