@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tinytensor.dtype import dtypes
+from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import ShapeError
 from tinytensor.grad import RULES, cut
 from tinytensor.ops.attrs import BufferAttrs, Combine, DetachAttrs, ReduceAttrs
@@ -127,9 +128,13 @@ class View:
 
 def view_of_all(value: UOp) -> View:
     """Return how a fresh tensor sees a cell of that value: all of it, in row-major order."""
-    attrs = BufferAttrs(BASE_SERIAL, value.shape, "")
-    base = UOp(Op.BUFFER, value.dtype, (), attrs)
-    return View(base, row_major(value.shape))
+    return _view_of_all(value.dtype, value.shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def _view_of_all(dtype: DType, shape: Shape) -> View:
+    base = UOp(Op.BUFFER, dtype, (), BufferAttrs(BASE_SERIAL, shape, ""))
+    return View(base, row_major(shape))
 
 
 # Strides.
