@@ -63,10 +63,6 @@ class Rule:
     before: tuple[str, ...]
     required: str
 
-    def precedes(self, other: Rule) -> bool:
-        """Whether it is declared to take nodes that a later rule claims too."""
-        return self.before == LATER or other.name in self.before
-
     def apply(self, node: UOp) -> UOp | None:
         """Return what takes the node's place: itself when declined, None when it does not match."""
         found: dict[str, UOp] = {}

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.extents import index_at
 from tinytensor.ops.guards import decide
 from tinytensor.ops.op import Op
@@ -117,22 +116,17 @@ def is_open(extents: Iterable[int]) -> bool:
     return any(isinstance(each, Size) for each in extents)
 
 
-def are_same(a: Shape, b: Shape) -> bool:
-    """Whether extents are the same numbers at every launch; claims nothing.
+def are_same(a: Shape | int, b: Shape | int) -> bool:
+    """Whether extents, or shapes, are the same numbers at every launch; claims nothing.
 
     A Size has the hash of its expression, which no int has.
     """
     return a is b or (hash(a) == hash(b) and a == b)
 
 
-def is_same(a: int, b: int) -> bool:
-    """Whether two extents are the same number at every launch; claims nothing."""
-    return a is b or (hash(a) == hash(b) and a == b)
-
-
 def is_repeated(extent: int, wanted: int) -> bool:
     """Whether an axis shows one element again and again where it expands to another extent."""
-    return not is_same(extent, wanted) and (is_one(extent) or extent != wanted)
+    return not are_same(extent, wanted) and (is_one(extent) or extent != wanted)
 
 
 def elements_now(shape: Shape) -> int:
@@ -140,19 +134,9 @@ def elements_now(shape: Shape) -> int:
     return math.prod([now(extent) for extent in shape])
 
 
-def most_of(extent: int) -> int:
-    """Return the greatest value that an extent has at any launch."""
-    return int(bounds_of(extent.expression)[1]) if isinstance(extent, Size) else extent
-
-
 def now(extent: int) -> int:
     """Return an extent's value while the graph is built; for estimates, as it claims nothing."""
     return extent.value if isinstance(extent, Size) else extent
-
-
-def expression_of(extent: int) -> UOp:
-    """Return an extent as an index expression."""
-    return extent.expression if isinstance(extent, Size) else index_const(extent)
 
 
 class _Recorders(threading.local):
@@ -187,7 +171,7 @@ def _arithmetic(op: Op, function: Callable[..., int], swapped: bool) -> Callable
         if not isinstance(other, (int, Size)):
             return NotImplemented
         pair = (other, self) if swapped else (self, other)
-        x, y = [expression_of(each) for each in pair]
+        x, y = [index_const(each) for each in pair]
         value = function(*map(now, pair))
         return _sized(simplify_index(_combined(op, x, y)), value)
 
@@ -212,10 +196,7 @@ def _comparison(op: Op, function: Callable[..., bool], swapped: bool) -> Callabl
         if not isinstance(other, (int, Size)):
             return NotImplemented
         x, y = (other, self) if swapped else (self, other)
-        difference = collect(expression_of(x) - expression_of(y))
-        decided = decide(op, difference) if difference.coefficients else None
-        if not difference.coefficients:
-            decided = function(difference.constant, 0)
+        decided = decide(op, collect(index_const(x) - index_const(y)))
         return decided if decided is not None else _claim(op, x, y, function(now(x), now(y)))
 
     return method
@@ -223,7 +204,7 @@ def _comparison(op: Op, function: Callable[..., bool], swapped: bool) -> Callabl
 
 def _claim(op: Op, x: int, y: int, holds: bool) -> bool:
     if _RECORDERS.claims:
-        a, b = expression_of(x), expression_of(y)
+        a, b = index_const(x), index_const(y)
         if not holds:
             op, a, b = (_NEGATED[op], b, a)
         claim = simplify_index(compare(op, a, b))

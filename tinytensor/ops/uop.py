@@ -250,10 +250,9 @@ def exact_extent(range_: UOp) -> UOp:
     return range_.operands[0] if range_.is_open else index_const(range_.extent)
 
 
-def make_variable(number: int, least: int, most: int, multiple_of: int = 1) -> UOp:
-    """Return an index known only at launch, within ends that are multiples as it is."""
-    attrs = a.VariableAttrs(number, least, most, multiple_of)
-    return UOp(Op.VARIABLE, dtypes.index, (), attrs)
+def make_variable(number: int, least: int, most: int) -> UOp:
+    """Return an index between two ends, known only at launch."""
+    return UOp(Op.VARIABLE, dtypes.index, (), a.VariableAttrs(number, least, most))
 
 
 def walk(roots: Iterable[UOp], stop: Container[UOp] = frozenset()) -> list[UOp]:

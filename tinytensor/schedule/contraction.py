@@ -58,7 +58,7 @@ def recognize(reduce: UOp, lowering: Lowering) -> Contraction | Decision | None:
     obstacle = _obstacle(m, n, unread, lonely)
     if obstacle is not None:
         return _decline(obstacle)
-    return _facts(contract(a, b, batch, m, n, k, reduce.dtype), batch, m, n, k)
+    return Contraction(contract(a, b, batch, m, n, k, reduce.dtype), batch, m, n, k)
 
 
 def contract(a: UOp, b: UOp, batch: Index, m: Index, n: Index, k: Index, accumulate: DType) -> UOp:
@@ -153,7 +153,7 @@ def facts_of(sink: UOp) -> Contraction | None:
     ranges = {each.attrs.number: each for each in nodes if each.op is Op.RANGE}
     attrs = contracts[0].attrs
     classes = (attrs.batch, attrs.m, attrs.n, attrs.k)
-    return _facts(contracts[0], *[_with_numbers(ranges, numbers) for numbers in classes])
+    return Contraction(contracts[0], *[_with_numbers(ranges, numbers) for numbers in classes])
 
 
 def sum_at(contraction: Contraction, places: dict[UOp, UOp]) -> UOp:
@@ -173,9 +173,3 @@ def sum_at(contraction: Contraction, places: dict[UOp, UOp]) -> UOp:
 
 def _with_numbers(ranges: Mapping[int, UOp], numbers: Sequence[int]) -> Index:
     return tuple([ranges[number] for number in numbers])
-
-
-def _facts(node: UOp, batch: Index, m: Index, n: Index, k: Index) -> Contraction:
-    a, b = node.operands[:2]
-    has_prologue_a, has_prologue_b = a.op is not Op.LOAD, b.op is not Op.LOAD
-    return Contraction(node, batch, m, n, k, has_prologue_a, has_prologue_b)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import ParamAttrs
-from tinytensor.ops.bounds import bounds_of
+from tinytensor.ops.bounds import bounds_of, most_of
 from tinytensor.ops.kernel import Contraction, Decision, Kernel, Param
 from tinytensor.ops.op import VIEWS, Op
 from tinytensor.ops.ranges import folded_ranges
 from tinytensor.ops.simplify import simplify
-from tinytensor.ops.size import most_of, numbered_variables
+from tinytensor.ops.size import numbered_variables
 from tinytensor.ops.uop import UOp, substitute, substitute_all, walk
 from tinytensor.schedule.contraction import facts_of, path_to_product, recognize
 from tinytensor.schedule.describe import short_dtype

@@ -13,11 +13,9 @@ from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.size import (
     are_same,
-    expression_of,
     is_one,
     is_open,
     is_repeated,
-    is_same,
     is_zero,
     now,
 )
@@ -25,6 +23,7 @@ from tinytensor.ops.uop import UOp, binary, cast, const, index_const, make_range
 
 Index = tuple[UOp, ...]
 ZERO = index_const(0)
+POSITIONS = (Combine.ARGMAX, Combine.ARGMIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ def only_ranges(index: Iterable[UOp]) -> Index:
 
 def range_over(extent: int, number: int) -> UOp:
     """Return a RANGE of an extent, or the constant 0 for an extent of 1."""
-    return range_of(expression_of(extent), number)
+    return range_of(index_const(extent), number)
 
 
 def range_of(count: UOp, number: int) -> UOp:
@@ -115,7 +114,7 @@ def _aligned_runs(a: Sequence[int], b: Sequence[int]) -> list[tuple[range, range
             left, i = a[i], i + 1
         if j < len(b):
             right, j = b[j], j + 1
-        while not is_same(left, right) and (i < len(a) or j < len(b)):
+        while not are_same(left, right) and (i < len(a) or j < len(b)):
             if j == len(b) or (i < len(a) and now(left) <= now(right)):
                 left, i = left * a[i], i + 1
             else:
@@ -292,10 +291,11 @@ class Lowering:
         return operands[-1]
 
     def _fold(self, node: UOp, index: Index, operands: list[UOp]) -> UOp:
-        if _folds_nothing(node):
-            return identity(node)
+        combine = node.attrs.combine
+        if _folds_nothing(node):  # a maximum over nothing is refused at the Tensor's door
+            return const(node.dtype, 0 if combine in POSITIONS else combine.identity(node.dtype))
         folded = only_ranges(self.fold_ranges(node, index))
-        return fold_over(folded, operands[0], node.attrs.combine, node.dtype)
+        return fold_over(folded, operands[0], combine, node.dtype)
 
 
 def _held_inside(value: UOp, extent: int) -> UOp:
@@ -326,27 +326,8 @@ def fold_over(ranges: Index, element: UOp, combine: Combine, dtype: DType) -> UO
     """
     if ranges:
         return UOp(Op.REDUCE, dtype, (element, *ranges), ReduceAttrs(combine))
-    if combine in (Combine.ARGMAX, Combine.ARGMIN):
+    if combine in POSITIONS:
         return const(dtype, 0)
     if combine is Combine.ADD and dtype.is_float:
         return element + 0.0
     return element
-
-
-def identity(node: UOp) -> UOp:
-    """Return what a fold over nothing gives.
-
-    A maximum over nothing is refused at the Tensor's door; here it is the dtype's least value.
-    """
-    dtype = node.dtype
-    values = {
-        Combine.ADD: 0,
-        Combine.MUL: 1,
-        Combine.MAX: dtype.min,
-        Combine.MIN: dtype.max,
-        Combine.AND: -1 if dtype is not dtypes.bool else 1,
-        Combine.OR: 0,
-        Combine.ARGMAX: 0,
-        Combine.ARGMIN: 0,
-    }
-    return const(dtype, values[node.attrs.combine])

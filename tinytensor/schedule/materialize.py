@@ -283,11 +283,11 @@ class Chooser:
         if ways > 1 and ways * len(use.evaluations) > MOST_WAYS:
             reason = f"one kernel computes at most {MOST_WAYS} values side by side."
             return Draft("store", node, (reason,))
-        if self.fuse == 0 and not self._is_product(node, use):
-            return Draft("store", node, ("TT_FUSE=0: one kernel per op.",))
-        if self.fuse == 0:
+        if self.fuse:
+            return self._weigh(node, use)
+        if self._is_product(node, use):
             return None
-        return self._weigh(node, use)
+        return Draft("store", node, ("TT_FUSE=0: one kernel per op.",))
 
     def _is_product(self, node: UOp, use: Use) -> bool:
         """Whether a node is a product that is only summed: a sum of products is one op."""

@@ -18,9 +18,10 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from tinytensor.ops.bounds import most_of
 from tinytensor.ops.kernel import Contraction
 from tinytensor.ops.op import Op
-from tinytensor.ops.size import are_same, elements_now, is_one, is_same, most_of
+from tinytensor.ops.size import are_same, elements_now, is_one
 from tinytensor.ops.uop import UOp, walk
 from tinytensor.schedule.describe import Draft, describe, short_size
 from tinytensor.schedule.kernels import Numbering, computed_within, lower_members
@@ -62,7 +63,7 @@ class Space:
         places = zip(ranges_over(self.kept, 0), self.kept, self.full, strict=True)
         return tuple(
             [
-                row if is_same(kept, extent) else range_over(extent, first + axis)
+                row if are_same(kept, extent) else range_over(extent, first + axis)
                 for axis, (row, kept, extent) in enumerate(places)
             ]
         )
@@ -70,7 +71,7 @@ class Space:
     def place(self, shape: tuple[int, ...]) -> Index | None:
         """Return where elementwise work of a shape would be: one value an element, or a row."""
         for source, index in ((self.full, self.elements), (self.kept, ranges_over(self.kept, 0))):
-            if is_same(math.prod(shape), math.prod(source)):
+            if are_same(math.prod(shape), math.prod(source)):
                 return reshape_index(index, source, shape)
         return None
 
@@ -210,7 +211,7 @@ class _Joiner:
         for each in producers:
             before |= self.group_of[each].before | self.group_of[each].bits
         self.group_of[part] = Group((part,), space, before)
-        rows = [each for each in reads if space and is_same(math.prod(each.shape), space.count)]
+        rows = [each for each in reads if space and are_same(math.prod(each.shape), space.count)]
         beside = [each for node in rows for each in self._readers.get(node, ())]
         for other in dict.fromkeys((*producers, *beside)):
             self._join(self.group_of[other], self.group_of[part])
@@ -246,7 +247,7 @@ class _Joiner:
             return []
         found = [self._writer[node] for node in part.reads if node in self._writer]
         for node in part.reads:
-            if is_same(math.prod(node.shape), space.count):
+            if are_same(math.prod(node.shape), space.count):
                 readers = self._readers[node]
                 found += readers[: readers.index(part)][-MOST_TRIED:]
         return [
@@ -321,12 +322,12 @@ class _Joiner:
         if any(self.group_of[part].before & group.bits for part in outside):
             return "another kernel runs between those over the same rows."
         sizes = [
-            node.dtype.itemsize for node in read if is_same(math.prod(node.shape), space.count)
+            node.dtype.itemsize for node in read if are_same(math.prod(node.shape), space.count)
         ]
         if space.fits(max(sizes, default=1), target):
             return ""
         inside = [node for node in read if node in group.written]
-        again = [node for node in inside if is_same(math.prod(node.shape), space.count)]
+        again = [node for node in inside if are_same(math.prod(node.shape), space.count)]
         if again:
             return f"{describe(again[0])} would be computed again: no row of it stays on chip."
         if inside and not space.has_rows:

@@ -8,7 +8,7 @@ from operator import index
 from typing import SupportsIndex
 
 from tinytensor.errors import IndexOutOfRange, ShapeError
-from tinytensor.ops.size import Size, is_one, is_same
+from tinytensor.ops.size import Size, are_same, is_one
 
 Shape = tuple[int, ...]
 Dims = int | Sequence[int] | None
@@ -96,7 +96,7 @@ def broadcast_shapes(who: str, shapes: Sequence[Shape]) -> Shape:
     for shape in shapes:
         offset = len(extents) - len(shape)
         for axis, extent in enumerate(shape, offset):
-            if is_one(extent) or is_same(extents[axis], extent):
+            if is_one(extent) or are_same(extents[axis], extent):
                 continue
             if is_one(extents[axis]) or extents[axis] == 1:
                 extents[axis] = extent

@@ -52,8 +52,7 @@ def contraction_facts(sink):
                 tuple([numbered[number] for number in numbers])
                 for numbers in (attrs.batch, attrs.m, attrs.n, attrs.k)
             ]
-            prologues = [each.op is not Op.LOAD for each in node.operands[:2]]
-            return Contraction(node, *classes, *prologues)
+            return Contraction(node, *classes)
     return None
 
 
