@@ -133,9 +133,8 @@ def _expand(node: UOp) -> Shape:
     x = _same_dtype(node)
     shape: Shape = node.attrs.shape
     check(len(shape) == len(x.shape), node, "number of axes differs")
-    for src, dst in zip(x.shape, shape, strict=True):
-        if not _is_repeated(src, dst):
-            check(False, node, "only axes of extent 1 expand")
+    repeated = all(map(_is_repeated, x.shape, shape))
+    check(repeated, node, "only axes of extent 1 expand")
     return shape
 
 

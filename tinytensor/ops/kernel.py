@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tinytensor.dtype import DType
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, walk
+from tinytensor.ops.uop import UOp, by_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,7 @@ class Kernel:
     @property
     def variables(self) -> tuple[UOp, ...]:
         """The VARIABLE nodes, by number: what each launch is given beside its buffers."""
-        found = [node for node in walk([self.sink, *self.ranges]) if node.op is Op.VARIABLE]
-        return tuple(sorted(found, key=lambda each: int(each.attrs.number)))
+        return tuple(by_number([self.sink, *self.ranges], Op.VARIABLE))
 
     @property
     def scalars(self) -> str:

@@ -255,6 +255,11 @@ def make_variable(number: int, least: int, most: int) -> UOp:
     return UOp(Op.VARIABLE, dtypes.index, (), a.VariableAttrs(number, least, most))
 
 
+def make_param(dtype: DType, number: int, elements: int) -> UOp:
+    """Return a kernel's buffer, by its number."""
+    return UOp(Op.PARAM, dtype, (), a.ParamAttrs(number, elements))
+
+
 def walk(roots: Iterable[UOp], stop: Container[UOp] = frozenset()) -> list[UOp]:
     """Return every node reachable from the roots, operands before users, each once.
 
@@ -274,6 +279,12 @@ def walk(roots: Iterable[UOp], stop: Container[UOp] = frozenset()) -> list[UOp]:
             if each not in order:
                 stack.append(each)
     return list(order)
+
+
+def by_number(roots: Iterable[UOp], op: Op) -> list[UOp]:
+    """Return the nodes of an op in some graphs, by the numbers in their attrs."""
+    found = [node for node in walk(roots) if node.op is op]
+    return sorted(found, key=lambda each: int(each.attrs.number))
 
 
 def substitute(root: UOp, replacements: dict[UOp, UOp]) -> UOp:

@@ -32,7 +32,7 @@ class Point:
 
     node: UOp
     index: Index
-    guard: UOp | None
+    guard: UOp | None = None
 
 
 def ranges_over(shape: Sequence[int], first: int) -> Index:
@@ -123,10 +123,6 @@ def _aligned_runs(a: Sequence[int], b: Sequence[int]) -> list[tuple[range, range
     return runs
 
 
-def _through_reshape(view: UOp, index: Index) -> Index:
-    return reshape_index(index, view.shape, view.operands[0].shape)
-
-
 def _through_permute(view: UOp, index: Index) -> Index:
     order = view.attrs.order
     return tuple([index[order.index(axis)] for axis in range(len(order))])
@@ -148,7 +144,7 @@ def _through_slice(view: UOp, index: Index) -> Index:
 
 
 OPERAND_INDEX: dict[Op, Callable[[UOp, Index], Index]] = {
-    Op.RESHAPE: _through_reshape,
+    Op.RESHAPE: lambda view, index: reshape_index(index, view.shape, view.operands[0].shape),
     Op.PERMUTE: _through_permute,
     Op.EXPAND: _through_expand,
     Op.SLICE: _through_slice,
@@ -192,9 +188,8 @@ class Lowering:
     memo: dict[Point, UOp] = field(default_factory=dict)
     folds: dict[tuple[UOp, Index], Index] = field(default_factory=dict)
 
-    def value(self, node: UOp, index: Index, guard: UOp | None = None) -> UOp:
+    def value(self, root: Point) -> UOp:
         """Return the INDEXED expression of a node's element."""
-        root = Point(node, index, guard)
         if root in self.memo:
             return self.memo[root]
         stack = [(root, self._needed(root))]
@@ -215,8 +210,8 @@ class Lowering:
     def compute(self, point: Point) -> UOp:
         """Return the expression of a node that this very kernel stores: never a load of it."""
         points = self._operand_points(point)
-        operands = [self.value(*_parts(each)) for each in points]
-        operands += [self.value(*_parts(each)) for each in self._following(point, points)]
+        operands = [self.value(each) for each in points]
+        operands += [self.value(each) for each in self._following(point, points)]
         return self._combine(point, operands)
 
     def fold_ranges(self, node: UOp, index: Index) -> Index:
@@ -250,7 +245,7 @@ class Lowering:
         return [Point(node.operands[0], tuple(index), point.guard)]
 
     def _operand_points(self, point: Point) -> list[Point]:
-        node, index, guard = _parts(point)
+        node, index, guard = point.node, point.index, point.guard
         if node.op in (Op.CONST, Op.IOTA, Op.VARIABLE):
             return []
         if node.op in ELEMENTWISE:
@@ -267,7 +262,7 @@ class Lowering:
         return [Point(node.operands[0], OPERAND_INDEX[node.op](node, index), guard)]
 
     def _build(self, point: Point, operands: list[UOp]) -> UOp:
-        node, index, guard = _parts(point)
+        node, index, guard = point.node, point.index, point.guard
         if node not in self.params:
             return self._combine(point, operands)
         position = flatten(index, node.shape)
@@ -308,10 +303,6 @@ def _held_inside(value: UOp, extent: int) -> UOp:
     if is_open((extent,)) or high >= extent:
         value = binary(Op.MIN, value, extent - 1)
     return cast(value, dtypes.index)
-
-
-def _parts(point: Point) -> tuple[UOp, Index, UOp | None]:
-    return point.node, point.index, point.guard
 
 
 def _folds_nothing(node: UOp) -> bool:

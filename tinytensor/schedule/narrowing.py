@@ -23,6 +23,7 @@ from tinytensor.ops.sums import build, collect
 from tinytensor.ops.uop import (
     UOp,
     binary,
+    by_number,
     exact_extent,
     index_const,
     substitute_all,
@@ -56,9 +57,7 @@ def narrow_writes(kernel: Kernel) -> Kernel:
 
 def _needs(kernel: Kernel) -> list[UOp]:
     """What a launch gives: the params and the variables, by number."""
-    nodes = walk([kernel.sink, *kernel.ranges])
-    found = [node for node in nodes if node.op in (Op.PARAM, Op.VARIABLE)]
-    return sorted(found, key=lambda each: (each.op.name, int(each.attrs.number)))
+    return [*by_number([kernel.sink], Op.PARAM), *kernel.variables]
 
 
 def _guarded(store: UOp) -> UOp:

@@ -85,9 +85,6 @@ def _param(number: int, node: UOp, narrowed: dict[UOp, UOp]) -> UOp:
 
 
 def _told(narrowed: dict[UOp, UOp]) -> Decision:
-    parts = []
-    for each in narrowed.values():
-        least, most = bounds_of(each)
-        parts.append(f"{least} to {most}")
+    parts = [f"{least} to {most}" for least, most in map(bounds_of, narrowed.values())]
     reason = REASON.format(", ".join(parts))
     return Decision("class", "open sizes", reason)

@@ -148,13 +148,8 @@ class Nest:
         span, *inner = spans
         if span.count:
             self._pin(roots, points)
-        for group in self._walk(span, points):
-            self.loops(inner, roots, group, body)
-
-    def _walk(self, span: Span, points: list[Point]) -> Iterator[list[Point]]:
-        """Open a span: gives the group of points inside, once for each piece of code it takes."""
         for begin, count in self.blocks(span, span.lanes.width):
-            yield self._group(span, points, begin, count)
+            self.loops(inner, roots, self._group(span, points, begin, count), body)
 
     def blocks(self, span: Span, count: int) -> Iterator[tuple[UOp, int]]:
         """Cut a span into blocks: gives (begin, count) once for each piece of code it takes."""
@@ -389,7 +384,7 @@ def cut_of(fold: Fold, spans: Sequence[Span]) -> Cut | None:
         span = spans[depth]
         if inner * span.count > limit:
             count = max(1, limit // inner // span.lanes.width) * span.lanes.width
-            return Cut(depth, count) if count < span.count else Cut(depth, span.count)
+            return Cut(depth, min(count, span.count))
         inner *= span.count
     return None
 
