@@ -30,7 +30,7 @@ setup(
     license="MIT",
     python_requires=">=3.11",
     packages=find_packages(include=["tinytensor*"]),
-    package_data={"tinytensor.explain": ["page.css"]},
+    package_data={"tinytensor.explain": ["page.css"], "tinytensor.runtime": ["steps.c"]},
     install_requires=["numpy", "cuda-python>=13,<14"],
     extras_require={
         "cuda": [NVRTC],

@@ -16,7 +16,7 @@ from tinytensor.tensor.formulas import mul
 WITHOUT_GRADIENT = {
     *COMPARE,
     *(Op.CONST, Op.VARIABLE, Op.BUFFER, Op.IOTA, Op.FLOORDIV, Op.PHILOX, Op.CHECK),
-    *(Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.DETACH),
+    *(Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.DETACH, Op.RUN),
 }
 
 

@@ -63,7 +63,8 @@ def test_a_value_that_only_earlier_kernels_read_is_replaced():
 
     with config(fuse=1):  # else one row kernel does it all
         assert address(x) == before
-    np.testing.assert_allclose(x.numpy(), np.full((8, 9), 2), rtol=1e-5)
+    # 8 additions of what divides and 8 of the quotients, each of which is rounded once.
+    np.testing.assert_allclose(x.numpy(), np.full((8, 9), 2), rtol=17 * 2.0**-24)
 
 
 def test_values_that_depend_on_one_another_are_replaced_together():
@@ -192,7 +193,7 @@ def test_a_kernel_that_reads_more_than_it_overwrites_gets_memory_of_its_own(upda
 
 def test_random_updates_of_views_are_as_in_numpy(seed):
     random = np.random.default_rng(seed)
-    arrays = [numbers(6, 6), numbers(6, 6)]
+    arrays = [numbers(6, 6).astype(np.int64), numbers(6, 6).astype(np.int64)]
     tensors = [Tensor(each) for each in arrays]
     kept, copies = [], []
     for _ in range(60):
@@ -201,8 +202,8 @@ def test_random_updates_of_views_are_as_in_numpy(seed):
         begin = int(random.integers(0, 5))
         which = random.integers(0, 6)
         if which == 0:
-            a *= 0.5
-            arrays[x] *= np.float32(0.5)
+            a *= 3
+            arrays[x] *= 3
         elif which == 1:
             a[begin:] += b[:1]
             arrays[x][begin:] += arrays[y][:1].copy()
@@ -210,15 +211,15 @@ def test_random_updates_of_views_are_as_in_numpy(seed):
             a.T.copy_(b)
             arrays[x][...] = arrays[y].T.copy()
         elif which == 3:
-            a -= b.sum(0) * 0.125
-            arrays[x] -= arrays[y].sum(0) * np.float32(0.125)
+            a -= b.sum(0) * 5
+            arrays[x] -= arrays[y].sum(0) * 5
         elif which == 4:
-            kept.append(a[begin] * 1.0)
+            kept.append(a[begin] * 1)
             copies.append(arrays[x][begin].copy())
         else:
             a.realize(b)
     for x, y in zip([*tensors, *kept], [*arrays, *copies], strict=True):
-        np.testing.assert_allclose(x.numpy(), y, rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(x.numpy(), y)  # whole numbers wrap alike
 
 
 # Too little memory.

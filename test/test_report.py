@@ -104,7 +104,8 @@ def test_a_schedule_says_each_reason_once():
     # 2 * 8 ** 3 operations at 240e9 a second and 2 * 64 at 120e9; 3 * 256 bytes at 100e9.
     computing = "computing 5.33 ns (1.02 k flop of f32 products 4.27 ns, 128 simple ops 1.07 ns)"
     moving = "moving 7.68 ns (512 B read, 256 B written)"
-    takes = f"  takes     1.01 us, limited by the launch (99%): {computing}; {moving}; launch 1 us."
+    limit = "limited by the launch (99% of it)"
+    takes = f"  takes     1.01 us, {limit}: {computing}; {moving}; launch 1 us."
     told = [
         "  contract  sum of products: batch=1 m=8 n=8 k=8; a f32, b f32, summed in f32.",
         "  fuse      add, mul f32[8,8]: each element needs one element of what was folded, at the "
@@ -144,14 +145,14 @@ def test_bytes_are_told_in_a_unit_that_suits_them(shape, words):
     ("program", "part"),
     [
         # 80 us of moving, 1 of the launch.
-        (lambda: tensor(1000, 1000).relu(), "memory (99%)"),
+        (lambda: tensor(1000, 1000).relu(), "moving (99% of it)"),
         # 1e6 exponentials at 4e9 a second.
-        (lambda: tensor(1000, 1000).exp(), "functions (100%)"),
+        (lambda: tensor(1000, 1000).exp(), "exp (100% of it)"),
         # 80 additions at 120e9 a second take 667 us, two exponentials 500.
-        (lambda: plus(plus(tensor(1000, 1000).exp(), 40).exp(), 40), "arithmetic (57%)"),
-        (lambda: tensor(10) + 1.0, "the launch (100%)"),
+        (lambda: plus(plus(tensor(1000, 1000).exp(), 40).exp(), 40), "simple ops (57% of it)"),
+        (lambda: tensor(10) + 1.0, "the launch (100% of it)"),
     ],
-    ids=["memory", "functions", "arithmetic", "launch"],
+    ids=["moving", "exp", "simple ops", "launch"],
 )
 def test_what_takes_longest_limits_a_kernel(program, part):
     takes = kernel_lines([planned(kernel_of(program()))])[1]
@@ -168,7 +169,7 @@ def plus(x, times):
 RATES = [
     "  computing div 15 G/s, exp 4 G/s, flop of f32 products 240 G/s.",
     "  moving    100 GB/s for values up to 8.39 MB, else 75 GB/s read and 37.5 GB/s written.",
-    "  launch    1 us; a kernel takes the longer of computing and moving, and its launch.",
+    "  launch    1 us, added to the longer of computing and moving, for they overlap.",
 ]
 
 
@@ -189,14 +190,16 @@ def test_a_schedule_of_choices_says_what_their_times_are():
     kernel = kernel_of((tensor(8, 8) @ tensor(8, 8)).exp() / 3.0)
     told = Decision("apart", "from kernel 1", "it comes from a fold.")
 
-    head = schedule_lines([replace(planned(kernel), apart=[told])])[1:6]
+    head = schedule_lines([replace(planned(kernel), apart=[told])])[1:7]
 
     assert head == [
         *RATES,
-        "  choices   storing or recomputing a value is what all its kernels take longer for it; a "
-        "reason without times is a rule.",
-        "            holding is a price of memory: 8 times its bytes at 50 GB/s, half of it where "
-        "its readers are one step apart.",
+        "  choices   are by how much longer all kernels concerned take; a reason without times, or "
+        "marked `a rule`, holds at any cost.",
+        "            holding a value from its first reader to its last fills memory: priced as "
+        "copying it 8 times, at 50 GB/s;",
+        "            half of that where the last reader comes only one kernel after the first, "
+        "nothing where none comes later.",
     ]
 
 
@@ -289,6 +292,18 @@ def test_captures_may_be_nested():
 
     assert [len(outer), len(inner)] == [2, 1]
     assert outer[1] is inner[0]
+
+
+def test_launches_have_a_heading_below_their_schedule(capsys):
+    with config(debug=2):
+        (tensor(11) * 7.0).realize()
+
+    *_, heading, launch = capsys.readouterr().err.splitlines()
+    assert heading == (
+        "launches, measured: the first one of a kernel is cold; GFLOP/s counts operations on "
+        "floats, a function as one, and no choice or comparison"
+    )
+    assert launch.split()[1] == "pointwise_f32_11"
 
 
 def test_debug_3_prints_every_form(capsys):

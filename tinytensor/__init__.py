@@ -10,10 +10,13 @@ from typing import Any
 
 from tinytensor import functions, nn, optim
 from tinytensor.config import config
+from tinytensor.control.cond import cond
+from tinytensor.control.scan import scan
+from tinytensor.control.while_loop import while_loop
 from tinytensor.dtype import dtypes
 from tinytensor.explain import explain
 from tinytensor.functions import tensor
-from tinytensor.jit.function import jit
+from tinytensor.jit import jit
 from tinytensor.profile import profile
 from tinytensor.runtime.device import Device
 from tinytensor.tensor import autograd
@@ -36,6 +39,7 @@ __all__ = [
     "Tensor",
     "Variable",
     "autograd",
+    "cond",
     "config",
     "dtypes",
     "enable_grad",
@@ -50,8 +54,10 @@ __all__ = [
     "no_grad",
     "optim",
     "profile",
+    "scan",
     "set_grad_enabled",
     "tensor",
+    "while_loop",
 ]
 
 

@@ -116,6 +116,15 @@ SETTINGS = (
 BY_ATTRIBUTE = {setting.attribute: setting for setting in SETTINGS}
 
 
+class Changes:
+    """Counts the changes of settings, for who keeps what depends on them."""
+
+    count = 0
+
+
+CHANGES = Changes()
+
+
 class Config:
     """The settings in force; read from the environment once, when the package is imported.
 
@@ -139,7 +148,6 @@ class Config:
     device: str
     cache_dir: str
     cache_bytes: int
-    changes = 0  # counts them, for who keeps what depends on settings
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         for setting in SETTINGS:
@@ -156,7 +164,7 @@ class Config:
 
     def note_change(self) -> None:
         """Let all look again who keep what depends on settings."""
-        Config.changes += 1
+        CHANGES.count += 1
 
     @contextmanager
     def __call__(self, **changes: Value) -> Iterator[None]:

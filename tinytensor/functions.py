@@ -75,7 +75,10 @@ def is_tensor(obj: object) -> bool:
 
 
 def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Tensor:
-    """Return input's elements where the condition holds, else the other's."""
+    """Return input's elements where the condition holds, else the other's.
+
+    Both are computed, whatever the condition says; `cond` computes one of two functions.
+    """
     if isinstance(input, Tensor):
         return input.where(condition, other)
     if isinstance(other, Tensor):

@@ -112,7 +112,7 @@ def route(values: Sequence[UOp], inputs: Sequence[UOp], rule: CallRule) -> tuple
     Values, dtypes and shapes are what they were. Without an input that requires a gradient, so
     are the nodes.
     """
-    if not any(requires_gradient(each) for each in inputs):
+    if not any(map(requires_gradient, inputs)):
         return tuple(values)
     return _results_of(Call(tuple(inputs), rule, tuple(values)))
 
@@ -142,6 +142,8 @@ def with_rules(value: UOp, operands: Sequence[UOp], *rules: Rule) -> UOp:
 
     Where the value was computed in a way that would give a poor gradient, or another one.
     """
+    if not any(map(requires_gradient, operands)):
+        return value
 
     def rule(results: Sequence[UOp], upstreams: Gradients) -> Gradients:
         out, upstream = results[0], upstreams[0]
@@ -157,7 +159,9 @@ def with_rules(value: UOp, operands: Sequence[UOp], *rules: Rule) -> UOp:
 
 def requires_gradient(root: UOp) -> bool:
     """Tell whether a path leads from a node to a leaf that requires a gradient, or to a place."""
-    stack = [] if root.is_differentiable is not None else [root]
+    if root.is_differentiable is not None:
+        return root.is_differentiable
+    stack = [root]
     while stack:
         node = stack[-1]
         depth = len(stack)

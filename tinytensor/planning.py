@@ -102,6 +102,7 @@ def make_plan(
         note(report.Scheduled(tuple(roots), assigned.arena_bytes))
         for each in compiled:
             _show_code(each, device)
+        report.head_launches()
     numbers: dict[UOp | None, int] = {node: number for number, node in enumerate(order)}
     launches: list[Launch] = []
     for made, step, given in zip(compiled, assigned.steps, numbered, strict=True):

@@ -7,6 +7,7 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from tinytensor.captures import CAPTURES, note_forward, wants_schedule
 from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
-from tinytensor.errors import CompileError, IndexOutOfRange, Site
+from tinytensor.errors import CompileError, IndexOutOfRange, Site, TraceError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.attrs import CheckAttrs
 from tinytensor.ops.op import VIEWS, Op
@@ -33,6 +34,8 @@ from tinytensor.schedule_cache import keep_plan, key_of_structure, read_plan
 from tinytensor.structure import Structure, structure_of, variables_of
 from tinytensor.timing import WATCHES, count, now, tell, timed
 
+OP = attrgetter("op")
+APART = frozenset((Op.COPY, Op.RUN))  # what is computed before what it lies below
 MOST_SCHEDULES = 1024
 MOST_UNREAD = 256
 
@@ -144,9 +147,14 @@ def _copy_out(leaf: UOp) -> npt.NDArray[Any]:
 
 
 def storage_of(leaf: UOp) -> Buffer:
-    """Return the memory of a BUFFER leaf, for what reads it where it lies."""
+    """Return the memory of a BUFFER leaf, for what reads it where it lies.
+
+    Raises: TraceError for one that stood for a value while a body was traced.
+    """
     memory: Buffer | None = leaf.memory
-    assert memory is not None, "memory: a leaf that is replaced has no reader"
+    if memory is None:
+        sentence = f"realize: a value of a traced body is read outside of it: shape {leaf.shape}"
+        raise TraceError(f"{sentence}; the body must return it.")
     return memory
 
 
@@ -247,10 +255,15 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
     known = _computed_among(nodes)
     if known:
         nodes = walk(roots, stop=set(known))
-    copies = [each for each in nodes if each.op is Op.COPY and each not in known]
-    if not copies and not known:
+    apart = []
+    if not APART.isdisjoint(map(OP, nodes)):
+        apart = [each for each in nodes if each.op in APART and each not in known]
+    if not apart and not known:
         return Graph(tuple(roots), nodes, known)
-    for node in copies:
+    for node in apart:
+        if node.op is Op.RUN:
+            known[node] = _decided(node, apart, known)
+            continue
         source = contents_of(substitute_all(node.operands, known)[0])
         device = _device_of(source) or node.attrs.device
         root = Root(source, device)
@@ -259,6 +272,25 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
         known[node] = _with_shape(moved, node)
     replaced = tuple([contents_of(node) for node in substitute_all(tuple(roots), known)])
     return Graph(replaced, walk(replaced), known)
+
+
+def _decided(node: UOp, apart: Sequence[UOp], known: dict[UOp, UOp]) -> UOp:
+    """Return the leaf of a result of what the host runs; it runs once for all that are asked."""
+    control, operands = node.attrs.control, node.operands
+    key = (operands, node.attrs.number)
+    if key not in control.kept:
+        inputs = [contents_of(each) for each in substitute_all(operands, known)]
+        wanted = {each: Root(each, control.device) for each in inputs}
+        leaves = _run(_make_ready(wanted, walk(inputs), Device[control.device]))
+        nodes = [each for each in apart if each.op is Op.RUN and each.operands == operands]
+        numbers = [each.attrs.number for each in nodes if each.attrs.control is control]
+        results = control.run([storage_of(leaves[each]) for each in inputs], numbers)
+        for number, memory in results.items():
+            spec = control.specs[number]
+            leaf = control.kept[operands, number] = buffer(spec.dtype, spec.shape, control.device)
+            leaf.memory = memory
+    found: UOp = control.kept[key]
+    return found
 
 
 def _computed_among(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
@@ -363,7 +395,7 @@ def probes_below(
     roots: Sequence[UOp], order: Sequence[UOp], sites: Sequence[Site | None]
 ) -> list[Probe]:
     """Return a probe for each CHECK that some values depend on."""
-    if not [node for node in order if node.op is Op.CHECK]:
+    if Op.CHECK not in map(OP, order):
         return []
     site = next((each for each in sites if each is not None), None)
     checks = [node for node in walk(roots) if node.op is Op.CHECK]
@@ -397,11 +429,7 @@ def _replay_for(
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
     options = (config.fuse, config.verify, config.stress, config.fp32_matmul, config.tune)
     variables = variables_of(order)
-    structure: Structure
-    if variables:
-        structure = structure_of(order, roots, replaceable, variables)
-    else:
-        structure = _structure_of(order, roots, replaceable)
+    structure = structure_of(order, roots, replaceable, variables)
     key = (structure, tuple(map(value_of, variables)), device.name, options)
     known = _SCHEDULES.get(key)
     if known is None or not _shows_enough(known):
@@ -429,27 +457,6 @@ def _replay_for(
 def _shows_enough(replay: Replay) -> bool:
     """Whether a plan made before has all that DEBUG tells of it."""
     return not wants_schedule() and (not config.debug or replay.has_kernels)
-
-
-def _structure_of(
-    order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp]
-) -> Structure:
-    """Describe a graph up to which buffers its leaves are; equal buffers stay equal.
-
-    Nor does it matter to a schedule where gradients end.
-    """
-    numbers = dict(zip(order, range(len(order)), strict=True))
-    number_of = numbers.__getitem__
-    described: list[object] = []
-    for node in order:
-        op = node.op
-        if op is Op.BUFFER:
-            described += (node.dtype, node.shape)
-        else:
-            content = None if op is Op.DETACH else node.content
-            described += (op, node.dtype, content, *map(number_of, node.operands))
-    pairs = [(numbers[root], numbers.get(leaf)) for root, leaf in replaceable.items()]
-    return (*described, None, *[numbers[root] for root in roots], *pairs)
 
 
 def _with_line(sentence: str, sites: Sequence[Site | None]) -> str:

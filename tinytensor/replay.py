@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -20,13 +20,15 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.program import Program
 from tinytensor.ops.uop import living_nodes, walk
 from tinytensor.runtime.buffer import Buffer
-from tinytensor.runtime.device import AnyDevice, Launcher
+from tinytensor.runtime.device import AnyDevice, Start, Step
 from tinytensor.timing import stage, timed
 
 if TYPE_CHECKING:
     from tinytensor.codegen.lower import Lowered
 
 Table = list[int]
+Given = Mapping[int, Buffer]
+NOTHING_GIVEN: Given = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +95,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What starts a kernel, and where its addresses are: a place in the table and an offset.
+    """What starts kernels, and what takes their addresses out of a table, which holds parts too."""
 
-    Units: offsets in bytes. `pick` takes all addresses out of a table, which holds parts as well.
-    """
-
-    launcher: Launcher
-    places: tuple[tuple[int, int], ...]
+    start: Start
     pick: Callable[[Table], tuple[int, ...]]
 
 
@@ -132,16 +130,17 @@ class Replay:
         for place, each in enumerate(plan.results):
             self._bases[each.number] = first + place
         self._parts: dict[tuple[int, int], int] = {}
-        self.calls = [self._prepared(each) for each in plan.launches]
+        steps = [self._step(each) for each in plan.launches]
+        self.calls = [self._prepared(each) for each in device.starts(steps)]
 
-    def run(self, leaves: Sequence[Buffer]) -> list[Buffer]:
-        """Launch all kernels; return the memory of the results.
+    def run(self, leaves: Sequence[Buffer], given: Given = NOTHING_GIVEN) -> list[Buffer]:
+        """Launch all kernels; return the memory of the results, those `given` by number.
 
         Raises: DeviceError when there is too little memory; then nothing has changed.
         """
         results: list[Buffer] = []
         take = timed("allocate")(self._allocate) if LAUNCHES else self._allocate
-        arena = take(leaves, results)
+        arena = take(leaves, results, given)
         if self.is_shown:
             self._show([*leaves, *results], arena)
             return results
@@ -167,7 +166,9 @@ class Replay:
         """Return the names of the kernels, in order."""
         return tuple([each.compiled.name for each in self.launches])
 
-    def _allocate(self, leaves: Sequence[Buffer], results: list[Buffer]) -> Buffer | None:
+    def _allocate(
+        self, leaves: Sequence[Buffer], results: list[Buffer], given: Given
+    ) -> Buffer | None:
         """Allocate the results and the arena; a replaced leaf gives its memory."""
         device = self.device
         purpose = "the scratch memory of kernels"
@@ -176,10 +177,12 @@ class Replay:
             device.reserve_workspace(self._works)
             purpose = "the values between"
             arena = self.take_arena() if self.take_arena is not None else None
-            for each, take, slot in zip(self.results, self.takers, self._taken, strict=True):
+            plans = zip(self.results, self.takers, self._taken, strict=True)
+            for number, (each, take, slot) in enumerate(plans):
                 purpose = each.name
                 # Kernels read a replaced leaf before they write the result.
-                results.append(take() if slot is None else leaves[slot])
+                place = given.get(number) if slot is None else leaves[slot]
+                results.append(place or take())
         except DeviceError as error:
             results.clear()  # else the traceback keeps what was allocated
             arena = None
@@ -187,23 +190,24 @@ class Replay:
             raise DeviceError(asked) from error
         return arena
 
-    def _prepared(self, launch: Launch) -> Call:
-        slots = [self._slot_of(each) for each in launch.addresses]
+    def _step(self, launch: Launch) -> Step:
+        places = [(self._bases[each.holder], each.offset) for each in launch.addresses]
         sizes = [each.nbytes for each in launch.addresses]
         given = (launch.scalars, launch.extents)
-        launcher = self.device.launcher(launch.compiled.work, sizes, *given)
-        places = [(self._bases[each.holder], each.offset) for each in launch.addresses]
+        return Step(launch.compiled.work, tuple(places), tuple(sizes), *given)
+
+    def _prepared(self, start: Start) -> Call:
+        slots = [self._slot_of(*place) for place in start.places]
         pick: Any = itemgetter(*slots)  # Any: of one slot it would give no tuple
         if len(slots) == 1:
             pick = partial(_only, slots[0])
-        return Call(launcher, tuple(places), pick)
+        return Call(start, pick)
 
-    def _slot_of(self, address: Address) -> int:
-        base = self._bases[address.holder]
-        if address.offset == 0:
+    def _slot_of(self, base: int, offset: int) -> int:
+        if offset == 0:
             return base
         behind = len(self._bases)
-        return self._parts.setdefault((base, address.offset), behind + len(self._parts))
+        return self._parts.setdefault((base, offset), behind + len(self._parts))
 
     def _show(self, buffers: Sequence[Buffer], arena: Buffer | None) -> None:
         """Launch all kernels with all that DEBUG, TT_STRESS and watchers ask for."""
@@ -216,7 +220,7 @@ class Replay:
 
 def _launch_all(calls: Sequence[Call], table: Table) -> None:
     for call in calls:
-        start, workspace = call.launcher.start, call.launcher.workspace
+        start, workspace = call.start.launcher.start, call.start.launcher.workspace
         if workspace is None:
             start(*call.pick(table))
         else:

@@ -21,7 +21,7 @@ from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import ELEMENTWISE, Mark, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.text import show
-from tinytensor.ops.uop import UOp, substitute_all, walk
+from tinytensor.ops.uop import UOp, nbytes_of, substitute_all, walk
 from tinytensor.schedule.cost import (
     MOVED_PER_HELD,
     Load,
@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 5
 NESTS = (Op.STORE, Op.REDUCE, Op.CONTRACT)
+MEASURED = (
+    "launches, measured: the first one of a kernel is cold; GFLOP/s counts operations on floats, "
+    "a function as one, and no choice or comparison"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,19 +193,28 @@ def _kernels(numbers: Sequence[int]) -> str:
 def apart_of(calls: Sequence[KernelCall]) -> list[list[Decision]]:
     """Say for each kernel of a schedule why those it reads from are not one with it."""
     makers: dict[UOp, int] = {}
+    names: dict[UOp, str] = {}
     told = []
     for number, call in enumerate(calls, start=1):
-        values: dict[int, dict[str, list[str]]] = {}
+        values: dict[int, dict[str, list[UOp]]] = {}
         for node, reason in zip(call.nodes, call.apart, strict=True):
             if reason:
-                values.setdefault(makers[node], {}).setdefault(reason, []).append(describe(node))
-        pairs = [
-            (maker, " ".join([f"{_counted(names)}: {reason}" for reason, names in found.items()]))
-            for maker, found in sorted(values.items())
-        ]
-        told.append([Decision("apart", f"from kernel {maker}", text) for maker, text in pairs])
-        makers.update(dict.fromkeys(written_by(call), number))
+                values.setdefault(makers[node], {}).setdefault(reason, []).append(node)
+        told.append([_apart(maker, values[maker], names) for maker in sorted(values)])
+        written = written_by(call)
+        makers.update(dict.fromkeys(written, number))
+        stored = [each.subject for each in call.kernel.decisions if each.kind == "store"]
+        subjects = stored if len(stored) == len(written) else list(map(describe, written))
+        names.update(zip(written, subjects, strict=True))
     return told
+
+
+def _apart(maker: int, values: Mapping[str, Sequence[UOp]], names: Mapping[UOp, str]) -> Decision:
+    """Say of each value why it is read of another kernel, and what one kernel would spare."""
+    texts = [f"{_joined([names[n] for n in nodes])}: {why}" for why, nodes in values.items()]
+    moved = 2 * sum(nbytes_of(each) for nodes in values.values() for each in nodes)
+    end = f"Joined, they would spare at most a launch and {short_size(moved)} of moving."
+    return Decision("apart", f"from kernel {maker}", " ".join([*texts, end]))
 
 
 def _counted(words: Sequence[str]) -> str:
@@ -257,15 +270,17 @@ def _head(planned: Sequence[Planned]) -> list[str]:
         f"schedule of {count}, {total}, for {machine}: predicted by these rates, not measured",
         f"  computing {', '.join(computed) or 'nothing'}.",
         f"  moving    {small} for values up to {cached}, else {read} read and {written} written.",
-        f"  launch    {launch}; a kernel takes the longer of computing and moving, and its launch.",
+        f"  launch    {launch}, added to the longer of computing and moving, for they overlap.",
     ]
     kinds = {told.kind for each in planned for told in (*each.apart, *each.kernel.decisions)}
     if not kinds.isdisjoint(("apart", "recompute", "spare")):
         lines += [
-            "  choices   storing or recomputing a value is what all its kernels take longer for "
-            "it; a reason without times is a rule.",
-            f"            holding is a price of memory: {MOVED_PER_HELD} times its bytes at "
-            f"{copied}, half of it where its readers are one step apart.",
+            "  choices   are by how much longer all kernels concerned take; a reason without "
+            "times, or marked `a rule`, holds at any cost.",
+            "            holding a value from its first reader to its last fills memory: priced as "
+            f"copying it {MOVED_PER_HELD} times, at {copied};",
+            "            half of that where the last reader comes only one kernel after the first, "
+            "nothing where none comes later.",
         ]
     return lines
 
@@ -275,10 +290,9 @@ def _takes(kernel: Kernel, target: Target) -> str:
     spent, (read, written) = spent_by(kernel, target), moved_by(kernel)
     load, launch = load_of(kernel, target), target.rates.launch_seconds
     total = load.seconds + launch
-    functions = sum(each.seconds for each in spent.values() if each.is_function)
-    parts = {"arithmetic": load.arithmetic - functions, "functions": functions}
+    parts = {name.removeprefix("flop of "): each.seconds for name, each in spent.items()}
     if load.memory >= load.arithmetic:
-        parts = {"memory": load.memory}
+        parts = {"moving": load.memory}
     parts["the launch"] = launch
     limit = max(parts, key=parts.__getitem__)
     ordered = sorted(spent.items(), key=lambda each: -each[1].seconds)
@@ -289,7 +303,7 @@ def _takes(kernel: Kernel, target: Target) -> str:
     parted = f" ({', '.join(counts)})" * bool(counts)
     computing = f"computing {short_time(load.arithmetic)}{parted}"
     return (
-        f"{short_time(total)}, limited by {limit} ({parts[limit] / total:.0%}): {computing}; "
+        f"{short_time(total)}, limited by {limit} ({parts[limit] / total:.0%} of it): {computing}; "
         f"moving {short_time(load.memory)} ({short_size(read)} read, {short_size(written)} "
         f"written); launch {short_time(launch)}."
     )
@@ -301,7 +315,6 @@ class Spent:
 
     count: int = 0
     seconds: float = 0.0
-    is_function: bool = False
 
 
 def load_of(kernel: Kernel, target: Target) -> Load:
@@ -355,7 +368,6 @@ def spent_by(kernel: Kernel, target: Target) -> dict[str, Spent]:
             spent[name] = Spent(
                 known.count + flops * counts[node],
                 known.seconds + counts[node] * seconds,
-                node.op.mark is Mark.TRANSCENDENTAL,
             )
     return spent
 
@@ -439,6 +451,12 @@ def show_schedule(roots: Sequence[UOp], planned: Sequence[Planned]) -> None:
     if config.debug >= 3:
         for each in planned:
             _print(f"--- INDEXED {each.kernel.name}\n{show(each.kernel)}")
+
+
+def head_launches() -> None:
+    """Say above the lines of launches what they are, below a schedule (DEBUG=2)."""
+    if config.debug >= 2:
+        _print(MEASURED)
 
 
 def print_code(lowered: Lowered, machine_code: str) -> None:

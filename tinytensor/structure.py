@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from tinytensor.ops.attrs import (
@@ -17,11 +19,14 @@ from tinytensor.ops.attrs import (
 )
 from tinytensor.ops.extents import index_at
 from tinytensor.ops.op import Op
-from tinytensor.ops.size import Size, numbered_variables, value_of
+from tinytensor.ops.size import Size, has_variables, numbered_variables, value_of
 from tinytensor.ops.uop import UOp, substitute_all, walk
 
-Structure = tuple[Any, ...]  # nested tuples of ops, dtypes, attrs and numbers: only compared
+Structure = tuple[Any, ...]  # ops, dtypes, contents of attrs and numbers: only compared
 
+# What a schedule depends on of each node, besides its operands.
+FACTS = attrgetter("op", "dtype", "content")
+OPERANDS = attrgetter("operands")
 
 # Where a graph's nodes hold sizes.
 SIZED = {
@@ -35,8 +40,10 @@ SIZED = {
 
 def variables_of(order: Sequence[UOp]) -> tuple[UOp, ...]:
     """Return the variables that a graph's sizes and values are made of, by first visit."""
+    if not has_variables():
+        return ()
     expressions: list[UOp] = []
-    for node in order:  # without calls, because every graph passes here
+    for node in order:
         attrs = node.attrs
         if node.op is Op.VARIABLE:
             expressions.append(node)
@@ -58,21 +65,19 @@ def structure_of(
 ) -> Structure:
     """Describe a graph up to which buffers its leaves are, and which values its variables have.
 
-    Equal buffers stay equal. Nor does it matter to a schedule where gradients end.
+    Equal buffers stay equal. Nor does it matter to a schedule where gradients end. Every graph
+    passes here at each of its calls, so what all nodes have is read without a line of Python each.
     """
-    numbers = {node: number for number, node in enumerate(order)}
-    known = numbered_variables(variables)
-    described = [
-        (node.dtype, _closed(node.attrs.shape, known))
-        if node.op is Op.BUFFER
-        else (
-            *(node.op, node.dtype, _described(node, known)),
-            *[numbers[each] for each in node.operands],
-        )
-        for node in order
-    ]
-    pairs = [(numbers[root], numbers.get(leaf)) for root, leaf in replaceable.items()]
-    return (*described, *[numbers[root] for root in roots], *pairs)
+    numbers = dict(zip(order, range(len(order)), strict=True))
+    operands = list(map(OPERANDS, order))
+    facts = chain.from_iterable(map(FACTS, order))
+    if variables:
+        known = numbered_variables(variables)
+        facts = chain.from_iterable([_closed_facts(node, known) for node in order])
+    found: list[object] = [*facts, *map(len, operands)]
+    found += map(numbers.__getitem__, chain(chain.from_iterable(operands), roots))
+    found += [(numbers[root], numbers.get(leaf)) for root, leaf in replaceable.items()]
+    return tuple(found)
 
 
 def rebound(roots: Sequence[UOp], places: dict[UOp, UOp]) -> list[UOp]:
@@ -115,20 +120,15 @@ def _sizes_in(attrs: Attrs) -> Iterator[Size]:
         ]
 
 
-def _described(node: UOp, known: dict[UOp, UOp]) -> object:
-    if node.op is Op.DETACH:
-        return None
-    if node.op is Op.VARIABLE:
-        return known[node]
-    if not known or node.attrs is None or not any(_sizes_in(node.attrs)):
-        return node.attrs
-    return tuple([_closed(getattr(node.attrs, each.name), known) for each in fields(node.attrs)])
+def _closed_facts(node: UOp, known: dict[UOp, UOp]) -> tuple[object, ...]:
+    """Return a node's facts, whatever the values of variables are."""
+    content = known[node] if node.op is Op.VARIABLE else _closed(node.content, known)
+    return (node.op, node.dtype, content)
 
 
 def _closed(value: object, known: dict[UOp, UOp]) -> object:
-    """Return what describes sizes, whatever the values of variables are."""
     if isinstance(value, tuple):
-        return tuple([_closed(each, known) for each in value]) if known else value
+        return tuple([_closed(each, known) for each in value])
     if isinstance(value, Size):
         return substitute_all((value.expression,), known)[0]
     return value

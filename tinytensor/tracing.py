@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tinytensor.config import config
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import TraceError, caller_site
 from tinytensor.ops.uop import UOp, buffer
@@ -24,13 +25,18 @@ from tinytensor.realize import from_host
 Tensor = Any
 Cell = Any
 Fact = Any  # whatever a guard compares
-HostNumbers = Callable[[], Sequence[float]]
+Numbers = Sequence[Any]  # nested where a loop asks for them several times
+HostNumbers = Callable[[], Numbers]
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Numbers that the host computes anew for each call: a draw, the rates of an optimizer."""
+    """Numbers that the host computes anew for each call: a draw, the rates of an optimizer.
 
+    The `first` are those of the call that is traced.
+    """
+
+    first: Numbers
     numbers: HostNumbers
     dtype: DType
     device: str
@@ -75,6 +81,7 @@ class Trace:
     """
 
     def __init__(self) -> None:
+        self.who = "jit"
         self.cells: dict[Cell, CellState] = {}
         self.tensors: dict[int, TensorState] = {}
         self.own_cells: set[Cell] = set()
@@ -133,16 +140,22 @@ class _Active(threading.local):
 
 
 ACTIVE = _Active()
+TRACES: list[Trace] = []  # of all threads
 
 
 @contextmanager
 def tracing(trace: Trace | None) -> Iterator[None]:
     """Let a trace take note of what this thread does inside the block."""
     before, ACTIVE.trace = ACTIVE.trace, trace
+    if trace is not None:
+        TRACES.append(trace)
+        config.note_change()  # so that jitted functions ask whether this thread traces
     try:
         yield
     finally:
         ACTIVE.trace = before
+        if trace is not None:
+            TRACES.remove(trace)
 
 
 def paused() -> Any:  # noqa: ANN401 - a context
@@ -159,9 +172,10 @@ def repeat(action: Callable[[], object]) -> None:
 
 def feed(numbers: HostNumbers, dtype: DType, device: str) -> UOp:
     """Return a leaf that holds numbers of the host, which each call of a program asks for anew."""
-    leaf = from_host(np.asarray(numbers(), dtype.storage_numpy), dtype, device)
+    first = numbers()
+    leaf = from_host(np.asarray(first, dtype.storage_numpy), dtype, device)
     if ACTIVE.trace is not None:
-        ACTIVE.trace.actions.append(Feed(numbers, dtype, device, leaf))
+        ACTIVE.trace.actions.append(Feed(first, numbers, dtype, device, leaf))
     return leaf
 
 
@@ -169,8 +183,8 @@ def refuse_reading(shape: tuple[int, ...]) -> None:
     """Raise TraceError where a value is read while a function is traced."""
     if ACTIVE.trace is None:
         return
-    sentence = f"jit: a value is read while the function is traced: shape {shape}"
-    advice = "Return it, or choose with where()."
+    sentence = f"{ACTIVE.trace.who}: a value is read while the function is traced: shape {shape}"
+    advice = "Return it, or choose with where() or cond()."
     site = caller_site()
     line = f"\nread at {site.describe()}" if site is not None else ""
     raise TraceError(f"{sentence}; only results may be read. {advice}{line}")

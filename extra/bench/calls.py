@@ -1,7 +1,8 @@
 """Measures what a call costs besides its kernels: `python -m extra.bench.calls [--device CUDA]`.
 
-relu(x @ x.T + 1) with n = 64 is called again and again, as it is and jitted; and fresh processes
-import the package and give their first result. Every result is checked against float64 first.
+relu(x @ x.T + 1) with n = 64 is called again and again, as it is and jitted; so is a program of
+twelve kernels; a jitted function is called with many sizes; and fresh processes import the package
+and give their first result. Every result is checked against float64 first.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ import numpy as np
 
 import extra.bench.one_thread  # noqa: F401 - before anything that imports NumPy
 from tinytensor import Device, Tensor, config, jit
+from tinytensor.jit.function import Jitted
 
 N = 64
 OPS = 4  # T, @, + and relu
 CALLS = 8  # between two looks at the clock: so few that no other process takes part
 WINDOWS = 2000
+LAYERS = 12
+ROWS, WIDTH = 8, 64
+SIZES = range(2, 202)
 FRESH = """
 import time
 start = time.perf_counter()
@@ -77,9 +82,77 @@ def warm_rows(device: str) -> Iterator[tuple[str, float]]:
     yield f"as it is ({OPS} ops: goal {40 + 5 * OPS})", best_us(lambda: line(x).realize())
     yield "jitted", best_us(lambda: jitted(x))
     yield "jitted, and waited for", best_us(lambda: (jitted(x), wait()))
+    yield "its kernel alone", kernel_us(jitted, x)
     yield "numpy", best_us(lambda: np.maximum(operand @ operand.T + 1, 0))
     if find_spec("torch") is not None:
         yield from torch_rows(operand, device)
+
+
+def kernel_us(jitted: Jitted, x: Tensor) -> float:
+    """Return what the one call into the device takes, with all that Python does left out."""
+    (entries,) = jitted._entries.values()
+    replay = entries[0].program.in_place.replay
+    (call,) = replay.calls
+    memory = x.cell.memory
+    held = [take() for take in replay.takers]
+    given = call.pick([memory.address, *[each.address for each in held], 0])
+    if call.start.launcher.workspace is not None:
+        given = (*given, call.start.launcher.workspace())
+    start = call.start.launcher.start
+    return best_us(lambda: start(*given))
+
+
+def layers_rows(device: str) -> Iterator[tuple[str, float]]:
+    """Give the time of a program of twelve small kernels, as it is and jitted, and of others'."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 8 for _ in range(LAYERS)]
+    operand = rng.standard_normal((ROWS, WIDTH)).astype(np.float32)
+    weights = [Tensor(each, device=device).realize() for each in arrays]
+
+    def network(x: Tensor) -> Tensor:
+        for weight in weights:
+            x = (x @ weight).relu()
+        return x
+
+    def expected(x: np.ndarray) -> np.ndarray:
+        for array in arrays:
+            x = np.maximum(x @ array, 0)
+        return x
+
+    x, jitted = Tensor(operand, device=device).realize(), jit(network)
+    wanted = expected(operand.astype(np.float64))
+    for values in (network(x), jitted(x), jitted(x), jitted(x)):
+        error = np.abs(values.numpy() - wanted).max()
+        if error > LAYERS * WIDTH * np.finfo(np.float32).eps * max(1, np.abs(wanted).max()):
+            raise ValueError("calls: a result is wrong; it must be within the bound.")
+    wait = Device[device].synchronize
+    name = f"{LAYERS} kernels"
+    yield f"{name}, as it is", best_us(lambda: network(x).realize())
+    yield f"{name}, jitted", best_us(lambda: jitted(x))
+    yield f"{name}, jitted, and waited for", best_us(lambda: (jitted(x), wait()))
+    yield f"{name}, numpy", best_us(lambda: expected(operand))
+
+
+def sizes_rows(device: str) -> Iterator[tuple[str, float]]:
+    """Give the median time of a call with a size that was never there, and with one that was."""
+    rng = np.random.default_rng(0)
+    weight = Tensor(rng.standard_normal((N, N)).astype(np.float32), device=device).realize()
+    arrays = {n: rng.standard_normal((n, N)).astype(np.float32) for n in SIZES}
+    tensors = {n: Tensor(array, device=device).realize() for n, array in arrays.items()}
+
+    @jit
+    def call(x: Tensor) -> Tensor:
+        return (x @ weight + 1).relu().sum(1)
+
+    for n in (3, 5, 7):
+        call(tensors[n])
+    for visit in ("first", "second", "third"):
+        taken = []
+        for n in SIZES:
+            start = time.perf_counter()
+            call(tensors[n])
+            taken.append((time.perf_counter() - start) * 1e6)
+        yield f"another size, its {visit} call", float(np.median(taken))
 
 
 def torch_rows(operand: np.ndarray, device: str) -> Iterator[tuple[str, float]]:
@@ -121,8 +194,9 @@ def main() -> int:
     parser.add_argument("--device", default="CPU")
     device = parser.parse_args().device
     with config(device=device):
-        for name, microseconds in warm_rows(device):
-            print(f"{name:36} {microseconds:8.2f} us", flush=True)
+        for rows in (warm_rows, layers_rows, sizes_rows):
+            for name, microseconds in rows(device):
+                print(f"{name:36} {microseconds:8.2f} us", flush=True)
     for name, (imported, opened, first) in fresh_rows(device):
         words = f"import {imported:6.1f} ms  device {opened:6.1f} ms  first result {first:6.1f} ms"
         print(f"{name:14} {words}", flush=True)

@@ -10,6 +10,7 @@ from tinytensor.codegen.legalize import legalize
 from tinytensor.dtype import dtypes
 from tinytensor.ops.interpret import from_storage, to_storage
 from tinytensor.ops.kernel import Param
+from tinytensor.runtime.buffer import BufferPart
 from tinytensor.runtime.cpu import open_device
 from tinytensor.target import CPU_AVX2, CPU_AVX512, CPU_SSE
 
@@ -34,10 +35,13 @@ def run_c(linear, arrays, chosen=None):
     chosen = chosen or target()
     program = emit_c(legalize(linear, chosen), chosen)
     (executable,) = device().compile([program])
-    addresses = [array.ctypes.data for array in arrays]
-    if executable.workspace_bytes:
-        addresses.append(device().workspace(executable.workspace_bytes))
-    executable.function(*addresses)
+    call(executable, arrays)
+
+
+def call(executable, arrays, scalars=(), extents=()):
+    """Run an executable on arrays, in place; of instances on those of all, one after the other."""
+    buffers = [BufferPart(device(), each.nbytes, each.ctypes.data, 0) for each in arrays]
+    device().run(executable, buffers, scalars, extents=extents)
 
 
 def elementwise_kernel(name, sources, results, lanes, count):

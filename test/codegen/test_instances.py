@@ -1,15 +1,13 @@
 """A kernel of any extent computes at each extent what the INDEXED form says, and nothing beyond."""
 
-from array import array
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from codegen.gpu_machine import TARGETS, legal
-from codegen.machine import device, targets
+from codegen.machine import call, device, targets
 
 from tinytensor import Tensor, dtypes
-from tinytensor.codegen.emit_c import emit_c
 from tinytensor.codegen.emit_cuda import emit_cuda
 from tinytensor.codegen.legalize import legalize
 from tinytensor.codegen.lower import lower
@@ -121,13 +119,8 @@ def test_c_runs_the_rows_of_a_table(dtype, target, seed):
     instances = [memory(kernel, extent, rng) for extent in EXTENTS]
     wanted = [expected(kernel, n, each) for n, each in zip(EXTENTS, instances, strict=True)]
     (executable,) = device().compile([lower(kernel, target).program])
-    rows = [
-        [extent, *[each.ctypes.data for each in arrays]]
-        for extent, arrays in zip(EXTENTS, instances, strict=True)
-    ]
-    table = array("Q", [word for row in rows for word in row])
 
-    executable.function(table.buffer_info()[0], len(rows))
+    call(executable, [each for arrays in instances for each in arrays], extents=EXTENTS)
 
     for found, each in zip(instances, wanted, strict=True):
         assert_same(found, each)
@@ -171,17 +164,6 @@ def test_a_block_of_a_gpu_finds_its_instance():
     assert (
         f"if (instances.words[middle * {len(kernel.params) + 2}] <= blockIdx.x)" in program.source
     )
-
-
-def test_the_door_of_an_instanced_kernel_takes_a_table():
-    (linear,) = choose(kernel_of(dtypes.float32), CPU_AVX2).linears
-    program = emit_c(legalize(linear, CPU_AVX2), CPU_AVX2)
-    (executable,) = device().compile([program])
-
-    with pytest.raises(TypeError) as error:
-        executable.function(0)
-
-    assert str(error.value) == f"{program.name}: wrong number of arguments; takes 2."
 
 
 def test_the_text_of_a_form_with_an_extent_is_read_back():

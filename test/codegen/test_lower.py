@@ -1,7 +1,7 @@
 """A kernel becomes a program, with the reasons and times of its passes."""
 
 import numpy as np
-from codegen.machine import device, empty
+from codegen.machine import call, device, empty
 
 from tinytensor.codegen.lower import lower
 from tinytensor.dtype import dtypes
@@ -29,7 +29,7 @@ def test_a_lowered_kernel_runs():
 
     lowered = lower(square_kernel(37), device().target)
     (executable,) = device().compile([lowered.program])
-    executable.function(x.ctypes.data, out.ctypes.data)
+    call(executable, [x, out])
 
     assert np.array_equal(out, x * x)
 

@@ -1,9 +1,11 @@
 """Claims about the scalars a launch is given: the same kernel with other numbers, on every road."""
 
+import struct
+
 import numpy as np
 import pytest
 from codegen.gpu_machine import cubin_of
-from codegen.machine import device
+from codegen.machine import call, device
 from codegen.plans.plan_kernels import KernelBuilder, load
 from runtime.cuda.programs import needs_nvrtc
 
@@ -76,7 +78,7 @@ def test_one_c_program_serves_all_scalars(begin, scale):
     lowered, memory = lower(scaled_kernel(), device().target), arrays()
     (executable,) = device().compile([lowered.program])
 
-    executable.function(*[each.ctypes.data for each in memory], begin, scale)
+    call(executable, memory, (begin, scale))
 
     expected = X[begin : begin + ELEMENTS] * np.float32(scale) + begin
     assert memory[1].tolist() == expected.tolist()
@@ -103,7 +105,7 @@ def test_a_scalar_has_any_dtype_but_halves(dtype):
     lowered, memory = lower(scaled_kernel(dtype), device().target), arrays()
     (executable,) = device().compile([lowered.program])
 
-    executable.function(*[each.ctypes.data for each in memory], BEGIN, 1)
+    call(executable, memory, (BEGIN, 1))
 
     assert memory[1].tolist() == (X[BEGIN : BEGIN + ELEMENTS] + BEGIN).tolist()
 
@@ -112,8 +114,8 @@ def test_the_door_refuses_what_is_no_number():
     lowered, memory = lower(scaled_kernel(), device().target), arrays()
     (executable,) = device().compile([lowered.program])
 
-    with pytest.raises(TypeError, match="must be real number, not str"):
-        executable.function(*[each.ctypes.data for each in memory], BEGIN, "2")
+    with pytest.raises(struct.error, match="required argument is not a float"):
+        call(executable, memory, (BEGIN, "2"))
 
 
 @needs_nvrtc

@@ -23,7 +23,7 @@ def test_a_value_that_is_read_is_named_with_its_line(read):
     first, second = str(caught.value).splitlines()
     assert first == (
         "jit: a value is read while the function is traced: shape (); only results may be read. "
-        "Return it, or choose with where()."
+        "Return it, or choose with where() or cond()."
     )
     assert second.startswith("read at ")
     assert second.endswith("read(x.sum())  # here")

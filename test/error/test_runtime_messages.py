@@ -147,7 +147,7 @@ def test_a_kernel_that_cannot_be_loaded():
     head, _, tail = str(caught.value).partition("undefined symbol: nowhere")
     assert head.startswith("cpu: kernel 'lost' cannot be loaded: ")
     assert tail == (
-        "; it must export lost_method and lie where the system lets code be loaded (TT_CACHE_DIR)."
+        "; it must export lost_step and lie where the system lets code be loaded (TT_CACHE_DIR)."
     )
 
 

@@ -160,7 +160,7 @@ def test_reasons_come_with_the_kernels_they_are_about(found):
 
     assert reasons["add f32[6,10]"].kernels == (1,)
     assert (
-        "it comes from a fold, which no second kernel computes"
+        "it comes from a fold, and no fold is computed twice"
         in reasons["add f32[6,10]"].decision.reason
     )
     kinds = {decision.kind for each in found.kernels for decision in each.decisions}

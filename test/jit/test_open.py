@@ -2,12 +2,15 @@
 
 import gc
 import io
+import threading
 import weakref
+from collections import OrderedDict
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
 
-from tinytensor import Tensor, jit, no_grad, planning
+from tinytensor import Tensor, jit, no_grad, planning, realize
 from tinytensor.realize import storage_of
 
 FEATURES = 12
@@ -187,3 +190,81 @@ def test_a_program_for_all_sizes_keeps_no_argument():
     gc.collect()
 
     assert [memory() for memory in memories] == [None] * 3
+
+
+def test_a_size_that_comes_back_makes_no_plan(monkeypatch):
+    weight = Tensor(WEIGHT)
+    jitted, _ = counted(lambda x: layer(x, weight))
+    for count in range(2, 8):
+        jitted(Tensor(rows(count)))
+    made = []
+    monkeypatch.setattr(planning, "make_plan", lambda *args: made.append(args))
+    monkeypatch.setattr(realize, "_SCHEDULES", OrderedDict())
+
+    found = [jitted(Tensor(rows(count))).tolist() for count in (6, 5, 6)]
+
+    assert found == [expected_layer(rows(count)).tolist() for count in (6, 5, 6)]
+    assert made == []
+
+
+def test_a_value_that_somebody_still_reads_is_not_written_over():
+    cache = Tensor.zeros(1, 30, 8).realize()
+
+    def step(key, place):
+        cache[:, place : place + 1] = key
+        return cache[:, : place + 1].sum(1)
+
+    jitted, runs = counted(step)
+    wanted = np.zeros((1, 30, 8), np.float32)
+    for place in range(12):
+        reader, before = cache + 1, wanted + 1
+        wanted[:, place] = place + 1
+        sums = jitted(Tensor(wanted[:, place : place + 1].copy()), place)
+
+        assert sums.tolist() == wanted[:, : place + 1].sum(1).tolist(), f"place {place}"
+        assert reader.tolist() == before.tolist(), f"place {place}"
+    assert len(runs.getvalue()) == 2
+
+
+def test_sizes_that_the_function_keeps_stay_what_they_were():
+    kept = SimpleQueue()
+
+    def double(x):
+        kept.put(x.shape[0])
+        return x * 2
+
+    jitted = jit(double)
+    for count in (3, 5, 8, 9):
+        assert jitted(Tensor(rows(count))).tolist() == (rows(count) * 2).tolist()
+
+    assert [int(kept.get()) for _ in range(kept.qsize())] == [3, 5]
+
+
+def test_an_argument_that_is_read_from_outside_too_is_traced():
+    weight = Tensor(rows(FEATURES))
+    jitted, _ = counted(lambda x: x @ weight)
+    for count in (2, 3, 5):
+        jitted(Tensor(rows(count)))
+
+    assert jitted(weight).tolist() == (rows(FEATURES) @ rows(FEATURES)).tolist()
+
+
+def test_threads_share_one_program_for_all_sizes():
+    weight = Tensor(WEIGHT)
+    jitted, runs = counted(lambda x: layer(x, weight))
+    for count in (2, 3):
+        jitted(Tensor(rows(count)))
+    found = {}
+
+    def work(first):
+        for count in range(first, 60, 4):
+            found[count] = jitted(Tensor(rows(count))).tolist()
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(4, 8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+    assert found == {count: expected_layer(rows(count)).tolist() for count in range(4, 60)}
+    assert len(runs.getvalue()) == 2

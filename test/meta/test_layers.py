@@ -15,7 +15,10 @@ LEVELS = (
         *("provenance", "tracing", "tune", "variable", "families", "structure"),
     ),
     ("tensor", "grad"),
-    ("functions", "jit", "nn", "linalg", "special", "array_api", "distributed", "interop", "optim"),
+    (
+        *("functions", "control", "jit", "nn", "linalg", "special", "array_api", "distributed"),
+        *("interop", "optim"),
+    ),
     ("explain", "profile", "selfcheck"),
     ("__init__", "__main__"),
 )

@@ -19,7 +19,7 @@ from tinytensor.ops.text import PARSE_VALUE
 # Ops that are no step of an interpreter: the caller gives a leaf its array and a variable its
 # value, accesses read the buffer behind a PARAM, and a sink is the list of its stores.
 WITHOUT_STEP = {
-    Form.TENSOR: {Op.BUFFER, Op.VARIABLE},
+    Form.TENSOR: {Op.BUFFER, Op.VARIABLE, Op.RUN},
     Form.INDEXED: {Op.PARAM, Op.SINK},
     Form.LINEAR: set(BLOCK_INFER),  # blocks of threads have an interpreter of their own
 }

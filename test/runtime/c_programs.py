@@ -6,35 +6,14 @@ from tinytensor.ops.program import Program
 
 ELEMENTS = 64
 
-GLUE = """
-typedef struct _object PyObject;
-extern void *PyLong_AsVoidPtr(PyObject *);
-extern PyObject *PyErr_Occurred(void);
-extern void PyErr_SetString(PyObject *, const char *);
-extern PyObject *PyExc_TypeError;
-extern PyObject _Py_NoneStruct;
-extern void Py_IncRef(PyObject *);
-static PyObject *call(PyObject *self, PyObject *const *args, long count) {
-  void *address[COUNT];
-  if (count != COUNT) { PyErr_SetString(PyExc_TypeError, "wrong count"); return 0; }
-  for (int i = 0; i < COUNT; i++) {
-    address[i] = PyLong_AsVoidPtr(args[i]);
-    if (!address[i] && PyErr_Occurred()) return 0;
-  }
-  kernel(address);
-  Py_IncRef(&_Py_NoneStruct);
-  return &_Py_NoneStruct;
-}
-struct { const char *name; void *function; int flags; const char *doc; } NAME_method = {
-  "NAME", call, 0x80, 0
-};
+SOURCE = """
+void {name}_step(void **address) {{ {body} }}
+const int {name}_is_long = 0;
 """
 
 
 def make_program(body, params=2, workspace_bytes=0, libraries=(), name="probe"):
-    count = params + (workspace_bytes > 0)
-    glue = GLUE.replace("COUNT", str(count)).replace("NAME", name)
-    source = f"static void kernel(void **address) {{ {body} }}\n{glue}"
+    source = SOURCE.format(name=name, body=body)
     return Program(name, source, params, workspace_bytes, libraries)
 
 

@@ -46,53 +46,64 @@ def stored_function():
     return ones(1000, 1000) + ones(1000).exp()
 
 
+SPARED = "Joined, they would spare at most a launch and {} of moving."
 ONE_SUM = "a kernel that sums products has no other fold."
 
 
 @pytest.mark.parametrize(
-    ("program", "reason"),
+    ("program", "reason", "spared"),
     [
         (
             product_of_product,
             "reduce[add] f32[4,5,1]: it comes from a fold there and is a factor here, each element "
             "for 6 products; a factor is loaded or elementwise, never folded.",
+            "160 B",
         ),
         (
             residual_of_product,
             "reduce[add] f32[4,5,1]: it comes from a fold there and is read beside the sum here; "
             f"{ONE_SUM}",
+            "160 B",
         ),
         (
             rows_of_product,
-            "reduce[add] f32[4,5,1]: its products are summed in tiles, which need not hold all "
-            f"that is folded here to one element of reduce[max] f32[4,1]; {ONE_SUM}",
+            "reduce[add] f32[4,5,1]: its products are summed in tiles, and a tile need not hold a "
+            f"whole row that is folded here; {ONE_SUM}",
+            "160 B",
         ),
         (
             rows_of_rows,
             "reduce[add] f32[4,3,1]: here [4, 3] is folded to [4, 1], there [4, 3, 5] to [4, 3, "
             "1]: one kernel folds rows of one kind.",
+            "96 B",
         ),
         (
             turned_product,
             "reduce[add] f32[4,4,1]: add f32[4,4]: it reads two different elements of the "
             "result; the result is stored.",
+            "128 B",
         ),
         (
             stored_function,
             "exp f32[1000]: to store it takes 1.29 us, to compute it in its readers 178 us.",
+            "8 kB",
         ),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_kernel_says_why_it_is_apart_from_one_that_it_reads(program, reason):
-    assert apart_lines(program()) == [f"kernel 2 from kernel 1: {reason}"]
+def test_a_kernel_says_why_it_is_apart_from_one_that_it_reads(program, reason, spared):
+    told = apart_lines(program())
+
+    # What is spared is written once and read once.
+    assert told == [f"kernel 2 from kernel 1: {reason} {SPARED.format(spared)}"]
 
 
 def test_a_factor_whose_end_is_elementwise_refers_to_its_price():
     (told,) = apart_lines(rows_before_product())
 
     assert told.endswith(
-        "never folded; `store` there says why the elementwise ops behind the fold are not here."
+        "never folded; `store` there says why the elementwise ops behind the fold are not here. "
+        + SPARED.format("262 kB")
     )
 
 
@@ -103,7 +114,7 @@ def test_what_was_asked_for_is_read():
 
     assert told == [
         "kernel 2 from kernel 1: exp f32[9]: it was asked for, so it is stored; what is "
-        "stored is read."
+        f"stored is read. {SPARED.format('72 B')}"
     ]
 
 
@@ -120,7 +131,7 @@ def test_a_setting_is_a_reason(fuse, reason):
 
     told = apart_lines((x - highest).sum(1), fuse=fuse)
 
-    assert {each.split(": ", 2)[2] for each in told} == {reason}
+    assert {each.split(": ", 2)[2].partition(" Joined")[0] for each in told} == {reason}
 
 
 def test_each_pair_of_a_block_has_one_line():
@@ -133,6 +144,20 @@ def test_each_pair_of_a_block_has_one_line():
     ]
     assert pairs == read
     assert sum(map(len, pairs)) == 10
+
+
+def test_a_value_is_named_as_by_the_kernel_that_stores_it():
+    calls = schedule([build().uop], CPU_AVX512, Options(3, verify=False, stress=False))
+    stored = [
+        {each.subject for each in call.kernel.decisions if each.kind == "store"} for call in calls
+    ]
+
+    told = [each for apart in apart_of(calls) for each in apart]
+
+    makers = [int(each.subject.removeprefix("from kernel ")) for each in told]
+    names = [each.reason.partition(": ")[0] for each in told]
+    assert all(name in stored[maker - 1] for name, maker in zip(names, makers, strict=True))
+    assert any("#" in name for name in names)
 
 
 def test_equal_layers_have_equal_reasons():

@@ -239,7 +239,7 @@ def test_what_is_read_later_pays_for_its_memory(products, share):
         each for each in decisions_of(read_again_after(products), kind="store") if "exp" in each
     ]
 
-    assert f"; holding it {price * 1e6:.3g} us)" in told
+    assert f"; holding it for later readers {price * 1e6:.3g} us)" in told
 
 
 def test_values_do_not_depend_on_the_choice(monkeypatch):
@@ -261,9 +261,9 @@ def test_values_do_not_depend_on_the_choice(monkeypatch):
         # 30 us against 3 us; without the launch 2 us, so 28 us for 4 kB, a launch for 4 / 28 kB.
         (
             Choice(2e-6, 1e-6, 1e-6, 30e-6, kernels=2, nbytes=4000),
-            "storing takes 3 us (making it 2 us, 1 us of it the launch; reading it 1 us), "
-            "recomputing 30 us; recomputed below 143 B of it (here 4 kB), since its launch takes "
-            "as long at any size.",
+            "storing takes 3 us (making it 2 us, 1 us of it the launch; reading it adds 1 us; "
+            "holding it for later readers 0 ns), recomputing 30 us; recomputed below 143 B of it "
+            "(here 4 kB), since its launch takes as long at any size.",
         ),
         # What is stored within one kernel needs no launch of its own.
         (
@@ -275,28 +275,38 @@ def test_values_do_not_depend_on_the_choice(monkeypatch):
         (
             Choice(2e-6, 1e-6, 0.1e-6, 1.5e-6, kernels=2, nbytes=4000),
             "recomputing takes 1.5 us, storing 2.1 us (making it 2 us, 1 us of it the launch; "
-            "reading it 100 ns); stored above 10 kB of it (here 4 kB), since its launch takes as "
-            "long at any size.",
+            "reading it adds 100 ns; holding it for later readers 0 ns); stored above 10 kB of it "
+            "(here 4 kB), since its launch takes as long at any size.",
         ),
         # Each of 2 readers gains 0.3 us; 7 gain more than the 2 us of making, 6 less.
         (
             Choice(2e-6, 1e-6, 1e-6, 1.6e-6, kernels=2, nbytes=4000),
             "recomputing takes 1.6 us, storing 3 us (making it 2 us, 1 us of it the launch; "
-            "reading it 1 us); each reader saves 300 ns, so stored from 7 readers on.",
+            "reading it adds 1 us; holding it for later readers 0 ns); each reader saves 300 ns, "
+            "so stored from 7 readers on.",
         ),
         # 4 us to hold it are more than what recomputing takes longer; a third reader changes that.
         (
             Choice(2e-6, 1e-6, 1e-6, 6e-6, kernels=2, nbytes=4000, holding=4e-6),
             "recomputing takes 6 us, storing 7 us (making it 2 us, 1 us of it the launch; reading "
-            "it 1 us; holding it 4 us); each reader saves 2.5 us, so stored from 3 readers on.",
+            "it adds 1 us; holding it for later readers 4 us); each reader saves 2.5 us, so stored "
+            "from 3 readers on.",
         ),
         (
             Choice(2e-6, 1e-6, 1e-6, 1e-6, kernels=2, nbytes=4000),
             "recomputing takes 1 us, storing 3 us (making it 2 us, 1 us of it the launch; reading "
-            "it 1 us); reading it would take as long as computing it, at any size.",
+            "it adds 1 us; holding it for later readers 0 ns); reading it would take as long as "
+            "computing it, at any size.",
+        ),
+        # Its reader computes for longer than it moves; 30 - 1 us grow with 4 kB, the launch is 1.
+        (
+            Choice(2e-6, 1e-6, 0.0, 30e-6, kernels=1, nbytes=4000),
+            "storing takes 2 us (making it 2 us, 1 us of it the launch; reading it adds 0 ns, "
+            "hidden behind computing; holding it for later readers 0 ns), recomputing 30 us; "
+            "recomputed below 138 B of it (here 4 kB), since its launch takes as long at any size.",
         ),
     ],
-    ids=["stored", "rows", "size", "readers", "holding", "never"],
+    ids=["stored", "rows", "size", "readers", "holding", "never", "hidden"],
 )
 def test_a_choice_says_what_would_change_it(choice, text):
     assert str(choice) == text

@@ -27,8 +27,9 @@ def test_a_function_of_a_row_that_many_rows_read_is_stored():
 
     assert stored == [
         "store exp f32[1000]: each element is read 1000 times, by 1 kernel; storing takes 1.29 us "
-        "(making it 1.25 us, 1 us of it the launch; reading it 40 ns), recomputing 178 us; "
-        "recomputed below 22.5 B of it (here 4 kB), since its launch takes as long at any size.",
+        "(making it 1.25 us, 1 us of it the launch; reading it adds 40 ns; holding it for later "
+        "readers 0 ns), recomputing 178 us; recomputed below 22.5 B of it (here 4 kB), since its "
+        "launch takes as long at any size.",
         "store add f32[1000,1000]: its value was asked for.",
     ]
 

@@ -281,7 +281,12 @@ def test_a_softmax_lies_where_its_exponentials_lay():
     assigned = assign_memory(calls, [calls[-1].nodes[0]], {})
 
     assert assigned.arena_bytes < 2 * 256 * 512 * 4
-    assert any(each.kind == "reuse" for step in assigned.steps for each in step.kernel.decisions)
+    decisions = [each for step in assigned.steps for each in step.kernel.decisions]
+    told = [f"{each.subject}: {each.reason}" for each in decisions if each.kind == "reuse"]
+    assert told[-1] == (
+        "div f32[256,512]: it is computed in the memory of the operand exp f32[256,512], which "
+        "nobody reads after it."
+    )
 
 
 def test_what_is_made_of_counting_alone_is_not_kept_between_kernels():

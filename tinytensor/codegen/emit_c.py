@@ -1,4 +1,4 @@
-"""Turns legal LINEAR form into one self-contained C file: a function, and a door for Python."""
+"""Turns legal LINEAR form into one self-contained C file: a function, and the door to it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tinytensor.target import Target
 
 # Above, other Python threads may run meanwhile; giving them the lock costs 22 ns.
 LONG_RUN_STEPS = 100_000
+LARGEST_LOCAL_BYTES = 32 << 10  # of scratch memory that lies on the stack of the thread
 VECTOR_NAME = re.compile(r"\b([fiu])(8|16|32|64)x(\d+)(_loose)?\b")
 
 
@@ -37,14 +38,13 @@ def emit_c(linear: Linear, target: Target) -> Program:
     emitter = _Emitter(linear, target)
     kernel = emitter.kernel()
     functions = [function.text for function in emitter.values.functions.values()]
-    door = python_door(linear, estimate_steps(linear.statements) > LONG_RUN_STEPS)
-    body = "\n\n".join([*functions, kernel, door])
+    body = "\n\n".join([*functions, kernel, door(linear)])
     source = "\n".join([*_declare_vectors(body, target, linear.name), body, ""])
     return Program(
         name=linear.name,
         source=source,
         params=len(linear.params),
-        workspace_bytes=linear.workspace_bytes,
+        workspace_bytes=0 if is_local(linear) else linear.workspace_bytes,
         libraries=tuple(sorted(emitter.values.libraries)),
         scalars=linear.scalars,
     )
@@ -205,80 +205,42 @@ _Emitter.statements = {
 _Emitter.nameless = frozenset((Op.CONST, Op.PARAM, Op.EXTENT))
 
 
-TAKE = {
-    "p": "    void *a{0} = PyLong_AsVoidPtr(arguments[{0}]);",
-    "q": "    long long a{0} = PyLong_AsLongLong(arguments[{0}]);",
-    "d": "    double a{0} = PyFloat_AsDouble(arguments[{0}]);",
+# How a word holds what a kernel takes: an address, an int64 or a float64.
+FROM_WORD = {
+    "p": "(void *)words[{0}]",
+    "q": "(long long)words[{0}]",
+    "d": "((union number){{words[{0}]}}).value",
 }
-TAKE_SCALARS = """\
-extern long long PyLong_AsLongLong(PyObject *);
-extern double PyFloat_AsDouble(PyObject *);
-"""
-RELEASE_LOCK = """\
-extern void *PyEval_SaveThread(void);
-extern void PyEval_RestoreThread(void *);
-"""
+LOCAL = "    unsigned char workspace[{0}] __attribute__((aligned(64)));\n"
+DOOR = """\
+union number {{
+    unsigned long long word;
+    double value;
+}};
+const int {name}_is_long = {is_long};
 
-
-RUN_INSTANCES = """\
-static void {name}_instances(void *table, void *instances)
+void {name}_step(const unsigned long long *words)
 {{
-    const unsigned long long *row = table, *end = row + (unsigned long long)instances * {words};
-    for (; row < end; row += {words})
-        {name}({arguments}, (int)row[0]);
-}}
-
-"""
+{local}    {name}({arguments});
+}}"""
 
 
-def python_door(linear: Linear, is_long: bool) -> str:
-    """Write what Python calls: it takes addresses and scalars, runs the kernel and returns None.
-
-    An instanced kernel is run for each row of a table: its door takes the table's address and the
-    number of rows, each the extent and then the addresses of an instance.
-    """
-    if not linear.is_instanced:
-        takes = "p" * (len(linear.params) + (linear.workspace_bytes > 0)) + linear.scalars
-        return _door(linear.name, linear.name, takes, is_long)
-    words = [f"(void *)row[{number}]" for number in range(1, len(linear.params) + 1)]
-    texts = {"name": linear.name, "words": len(words) + 1, "arguments": ", ".join(words)}
-    door = _door(linear.name, f"{linear.name}_instances", "pp", is_long)
-    return RUN_INSTANCES.format(**texts) + door
+def is_local(linear: Linear) -> bool:
+    """Whether a kernel's scratch memory is so little that it lies on the stack."""
+    return 0 < linear.workspace_bytes <= LARGEST_LOCAL_BYTES
 
 
-def _door(name: str, function: str, takes: str, is_long: bool) -> str:
-    count = len(takes)
-    pointers = "\n".join([TAKE[kind].format(at) for at, kind in enumerate(takes)])
-    unlock = TAKE_SCALARS if takes.strip("p") else ""
-    call = f"{function}({', '.join(f'a{each}' for each in range(count))});"
-    if is_long:
-        unlock += RELEASE_LOCK
-        call = f"void *thread = PyEval_SaveThread();\n    {call}\n    PyEval_RestoreThread(thread);"
-    return f"""\
-typedef struct _object PyObject;
-extern PyObject _Py_NoneStruct, *PyExc_TypeError;
-extern PyObject *PyErr_Occurred(void);
-extern void *PyLong_AsVoidPtr(PyObject *);
-extern void PyErr_SetString(PyObject *, const char *);
-extern void Py_IncRef(PyObject *);
-{unlock}
-static PyObject *{name}_call(PyObject *self, PyObject *const *arguments, long count)
-{{
-    if (count != {count}) {{
-        PyErr_SetString(PyExc_TypeError, "{name}: wrong number of arguments; takes {count}.");
-        return 0;
-    }}
-{pointers}
-    if (PyErr_Occurred())
-        return 0;
-    {call}
-    Py_IncRef(&_Py_NoneStruct);
-    return &_Py_NoneStruct;
-}}
-
-struct {{
-    const char *name;
-    void *function;
-    int flags;
-    const char *doc;
-}} {name}_method = {{"{name}", {name}_call, 0x80, 0}};"""
+def door(linear: Linear) -> str:
+    """Write how a kernel is called: with words side by side, of an instance the extent first."""
+    params, first = len(linear.params), int(linear.is_instanced)
+    has_address = linear.workspace_bytes > 0 and not is_local(linear)
+    takes = "p" * (params + has_address) + linear.scalars
+    arguments = [FROM_WORD[kind].format(at) for at, kind in enumerate(takes, first)]
+    arguments[params:params] = ["workspace"] * is_local(linear)
+    arguments += ["(int)words[0]"] * first
+    return DOOR.format(
+        name=linear.name,
+        is_long=int(estimate_steps(linear.statements) > LONG_RUN_STEPS),
+        local=LOCAL.format(linear.workspace_bytes) if is_local(linear) else "",
+        arguments=", ".join(arguments),
+    )

@@ -11,6 +11,7 @@ from typing import Any
 
 from tinytensor.captures import Forward
 from tinytensor.codegen.plan import take
+from tinytensor.control.run import Decided
 from tinytensor.explain.contract import contract_of
 from tinytensor.explain.lines import provenance_of
 from tinytensor.explain.record import ExplainedKernel, Explanation, Memory, Sources
@@ -83,6 +84,7 @@ def explain_call(
     touched = list(_touched_by(planned))
     schedules = [each for each in notes if isinstance(each, Scheduled)]
     forward = [each.nodes for each in notes if isinstance(each, Forward)]
+    decided = [each.sentence for each in notes if isinstance(each, Decided)]
     return Explanation(
         name=getattr(function, "__name__", type(function).__name__),
         device=", ".join(names) or "no device",
@@ -95,6 +97,7 @@ def explain_call(
         rates=planned[0].target.rates if planned else None,
         unfused_us=_unfused_us(schedules, planned[0].target) if planned else 0.0,
         guards=_guards_of(function),
+        decided=tuple(decided),
         misses=tuple(function.remarks) if isinstance(function, Jitted) else (),
     )
 

@@ -118,7 +118,8 @@ class Explanation:
     among these whose times are told, so that they add up: other work on the machine only adds to
     them. `plain_seconds` are those of calls between them that nobody watched. Predictions go by
     `rates`. Of a jitted function, `guards` are what its latest program relies on, `misses` tell why
-    it was traced anew. Units: `unfused_us` is the predicted time of one kernel per op, in µs.
+    it was traced anew; `decided` is what the host decided on its way: which bodies it launched,
+    and how often. Units: `unfused_us` is the predicted time of one kernel per op, in µs.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Explanation:
     rates: Rates | None
     unfused_us: float
     guards: tuple[str, ...] = ()
+    decided: tuple[str, ...] = ()
     misses: tuple[str, ...] = ()
 
     @property

@@ -176,6 +176,7 @@ def details_of(found: Explanation) -> dict[str, str]:
         "first call": _stage_words(cold),
         "compiled": _compiled_words(cold),
         "break-even": _break_even(found),
+        "decided": " ".join(found.decided),
         "guards": "; ".join(found.guards),
         "misses": " ".join(found.misses),
     }

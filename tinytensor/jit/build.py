@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tinytensor.control.legs import prepare
 from tinytensor.grad import requires_gradient
 from tinytensor.jit.program import (
     Effects,
@@ -26,8 +27,9 @@ from tinytensor.jit.program import (
 )
 from tinytensor.jit.structure import Nest, builder_of, tensors_in
 from tinytensor.ops.op import Op
+from tinytensor.ops.size import now
 from tinytensor.ops.uop import UOp, buffer, nbytes_of, walk
-from tinytensor.realize import contents_of, prepare, probes_below, storage_of
+from tinytensor.realize import contents_of, probes_below, storage_of
 from tinytensor.tensor.base import Cell, TensorBase
 from tinytensor.tensor.grad_mode import MODE
 from tinytensor.tensor.view import View
@@ -54,9 +56,9 @@ def build_program(trace: Trace, arguments: Sequence[TensorBase], returned: Nest)
     values = _Values(trace)
     outputs = [_output_of(each, outside, values) for each in given.values()]
     writes = [Write(number, values.add(cell)) for number, cell in outside.written()]
-    graph = _Graph(trace, values)
+    graph = _graph_of(trace, values)
     replaceable = graph.replaceable(writes)
-    in_place = graph.prepare(replaceable)()
+    in_place = graph.prepare(replaceable)
     places = {key: number for number, key in enumerate(given)}
     gradients = [
         GradientChange(outside.find(owner), places.get(id(owner._grad))) for owner in changed
@@ -77,7 +79,7 @@ def build_program(trace: Trace, arguments: Sequence[TensorBase], returned: Nest)
         watches=tuple(trace.watches.values()),
         kept=tuple(trace.kept),
         in_place=in_place,
-        aside=functools.cache(graph.prepare({})),
+        aside=functools.cache(functools.partial(graph.prepare, {})),
         replaced=tuple(graph.replaced_by(in_place)),
         values=tuple(graph.values()),
         effects=effects,
@@ -204,24 +206,88 @@ def _without_marks(view: View | None) -> View | None:
     return None if bare.is_plain else bare
 
 
-class _Graph:
-    """The values of a program over leaves that hold no memory of their own."""
+class ProgramGraph:
+    """The values of a program over leaves that hold no memory of their own, which are its slots.
 
-    def __init__(self, trace: Trace, values: _Values) -> None:
-        self._trace = trace
-        self._uops = [cell.uop for cell in values.cells]
-        self._sites = [None for _ in values.cells]
-        self.slots: dict[UOp, Slot] = {}
-        self._leaves: dict[UOp, UOp] = {}
-        known = {state.uop: state.leaf for state in trace.cells.values()}
-        self._contents = [contents_of(each) for each in self._bare(self._uops, known)]
+    Raises: Obstacle when they are on several devices.
+    """
+
+    def __init__(self, values: Sequence[UOp], slots: dict[UOp, Slot], device: str) -> None:
+        self.slots = slots
+        self._contents = [contents_of(each) for each in values]
+        self._values = values
         roots = [each for each in dict.fromkeys(self._contents) if each.op is not Op.BUFFER]
         order = walk(roots)
-        self._check_devices(order)
+        devices = {each.attrs.device for each in slots}
+        if len(devices) > 1 or any(each.op is Op.COPY for each in order):
+            raise Obstacle("values move between devices")
+        self.device = next(iter(devices), device)
         self.probes = probes_below(roots, order, [])
         self.roots = [*roots, *[each.node for each in self.probes]]
 
-    def _bare(self, roots: Sequence[UOp], known: dict[UOp, UOp]) -> list[UOp]:
+    def replaceable(self, writes: Sequence[Write]) -> dict[UOp, UOp]:
+        """Return the leaves in whose memory the values that go to their cells may be computed."""
+        counts = Counter(self._contents)
+        pairs = [(slot, leaf) for leaf, slot in self.slots.items()]
+        leaves = {slot.number: leaf for slot, leaf in pairs if slot.origin is Origin.SOURCE}
+        found = {}
+        for write in writes:
+            content = self._contents[write.value]
+            leaf = leaves.get(write.source)
+            if leaf is None or content.op is Op.BUFFER or counts[content] > 1:
+                continue
+            if leaf in counts:  # some value is what lies there now
+                continue
+            if nbytes_of(leaf) == nbytes_of(content):
+                found[content] = leaf
+        return found
+
+    def prepare(self, replaceable: dict[UOp, UOp]) -> Run:
+        """Return the launches that compute all values; they hold no user's memory."""
+        numbers = {leaf: number for number, leaf in enumerate(self.slots)}
+        replay, order = prepare(self.roots, replaceable, self.device)
+        return Run(replay, tuple([numbers[order[each]] for each in replay.leaves]))
+
+    def replaced_by(self, run: Run) -> Iterator[int]:
+        """Give the sources whose memory some launches write to, by number."""
+        slots = list(self.slots.values())
+        taken = dict(zip(run.replay.leaves, run.slots, strict=True))
+        for result in run.replay.results:
+            if result.replaced is not None:
+                yield slots[taken[result.replaced]].number
+
+    def values(self) -> Iterator[Value]:
+        """Give where each value is found."""
+        numbers = {leaf: number for number, leaf in enumerate(self.slots)}
+        results = {root: number for number, root in enumerate(self.roots)}
+        counts = Counter(self._contents)
+        for uop, content in zip(self._values, self._contents, strict=True):
+            spec = spec_of(uop.dtype, tuple(map(now, uop.shape)), self.device, False)
+            is_leaf = content.op is Op.BUFFER
+            result = None if is_leaf else results[content]
+            slot = numbers[content] if is_leaf else None
+            yield Value(spec, result, slot, is_leaf or counts[content] > 1, None)
+
+
+def _graph_of(trace: Trace, values: _Values) -> ProgramGraph:
+    """Return the graph of the values that a traced call leaves in some cells."""
+    states = list(trace.cells.values())
+    known = {state.uop: state.leaf for state in states}
+    placeholders = _Placeholders(trace)
+    bare = placeholders.bare([cell.uop for cell in values.cells], known)
+    device = states[0].leaf.attrs.device if states else ""
+    return ProgramGraph(bare, placeholders.slots, device)
+
+
+class _Placeholders:
+    """What stands for each leaf that a traced call reads, without its memory."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.slots: dict[UOp, Slot] = {}
+        self._leaves: dict[UOp, UOp] = {}
+
+    def bare(self, roots: Sequence[UOp], known: dict[UOp, UOp]) -> list[UOp]:
         """Return a graph over placeholders in which gradients end nowhere."""
         mapped: dict[UOp, UOp] = {}
         for node in walk(roots, stop=known.keys()):
@@ -252,57 +318,3 @@ class _Graph:
         if leaf.attrs.serial > self._trace.first_serial and leaf.memory is not None:
             return Slot(Origin.CONSTANT, 0, storage_of(leaf))
         raise Obstacle("it reads what was computed before the call")
-
-    def _check_devices(self, order: Sequence[UOp]) -> None:
-        devices = {each.attrs.device for each in self.slots}
-        if len(devices) > 1 or any(each.op is Op.COPY for each in order):
-            raise Obstacle("values move between devices")
-        states = list(self._trace.cells.values())
-        self.device = next(iter(devices), states[0].leaf.attrs.device if states else "")
-
-    def replaceable(self, writes: Sequence[Write]) -> dict[UOp, UOp]:
-        """Return the leaves in whose memory the values that go to their cells may be computed."""
-        counts = Counter(self._contents)
-        states = list(self._trace.cells.values())
-        found = {}
-        for write in writes:
-            content = self._contents[write.value]
-            leaf = self._leaves.get(states[write.source].leaf)
-            if leaf is None or content.op is Op.BUFFER or counts[content] > 1:
-                continue
-            if leaf in counts:  # some value is what lies there now
-                continue
-            if nbytes_of(leaf) == nbytes_of(content):
-                found[content] = leaf
-        return found
-
-    def prepare(self, replaceable: dict[UOp, UOp]) -> Callable[[], Run]:
-        """Return what gives the launches that compute all values; it holds no user's memory."""
-        roots, device = self.roots, self.device
-        numbers = {leaf: number for number, leaf in enumerate(self.slots)}
-
-        def run() -> Run:
-            replay, order = prepare(roots, replaceable, device)
-            return Run(replay, tuple([numbers[order[each]] for each in replay.leaves]))
-
-        return run
-
-    def replaced_by(self, run: Run) -> Iterator[int]:
-        """Give the sources whose memory some launches write to, by number."""
-        slots = list(self.slots.values())
-        taken = dict(zip(run.replay.leaves, run.slots, strict=True))
-        for result in run.replay.results:
-            if result.replaced is not None:
-                yield slots[taken[result.replaced]].number
-
-    def values(self) -> Iterator[Value]:
-        """Give where each value is found."""
-        numbers = {leaf: number for number, leaf in enumerate(self.slots)}
-        results = {root: number for number, root in enumerate(self.roots)}
-        counts = Counter(self._contents)
-        for uop, content in zip(self._uops, self._contents, strict=True):
-            spec = spec_of(uop.dtype, uop.shape, self.device, False)
-            is_leaf = content.op is Op.BUFFER
-            result = None if is_leaf else results[content]
-            slot = numbers[content] if is_leaf else None
-            yield Value(spec, result, slot, is_leaf or counts[content] > 1, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import zip_longest
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -179,10 +179,17 @@ def _parts_outside(value: object) -> list[object] | None:
         return list(value)
     if isinstance(value, dict):
         return [*value, *value.values()]
-    origin = type(value).__module__.partition(".")[0]
-    is_plain = origin not in (PACKAGE, "numpy", *sys.stdlib_module_names)
-    is_plain &= not isinstance(value, (type, Module, *CALLABLES))
-    return [*vars(value).values()] if is_plain and hasattr(value, "__dict__") else None
+    kind: Any = type(value)  # Any: mypy misses the hash of a class
+    is_looked_into = _is_of_user(kind) and hasattr(value, "__dict__")
+    return [*vars(value).values()] if is_looked_into else None
+
+
+@lru_cache(maxsize=1024)  # asked at each call
+def _is_of_user(kind: type) -> bool:
+    """Whether objects of a class are looked into: it is the user's, and no module or function."""
+    origin = kind.__module__.partition(".")[0]
+    is_known = origin in (PACKAGE, "numpy") or origin in sys.stdlib_module_names
+    return not (is_known or issubclass(kind, (type, Module, *CALLABLES)))
 
 
 def _global_names(code: CodeType) -> Iterator[str]:

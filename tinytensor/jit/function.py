@@ -8,10 +8,10 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from tinytensor.captures import LAUNCHES, wants_schedule
-from tinytensor.config import Config, config
+from tinytensor.config import CHANGES, config
 from tinytensor.errors import DeviceError
 from tinytensor.jit.build import Obstacle, build_program
 from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_objects, watch_outside
@@ -24,7 +24,7 @@ from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.grad_mode import MODE
 from tinytensor.timing import count
-from tinytensor.tracing import ACTIVE, Trace, tracing
+from tinytensor.tracing import ACTIVE, TRACES, Trace, tracing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -125,8 +125,9 @@ class Jitted(Generic[P, R]):
     def _run_open(self, flat: Flat, key: Key) -> Any:  # noqa: ANN401 - what the function gives
         for program in self._open:
             values = program.values(key)
-            if values is not None and program.fits(flat.tensors):
-                return program.run(values, flat.tensors)
+            found = MISS if values is None else program.run(values, flat.tensors)
+            if found is not MISS:
+                return found
         return MISS
 
     def _trace_open(
@@ -197,9 +198,10 @@ class Jitted(Generic[P, R]):
 
     def _arm(self, entry: Entry) -> None:
         """Try a program first from now on, until a setting changes."""
-        if LAUNCHES:  # a written-out call tells nobody of its launches
+        changes = CHANGES.count  # read before what it counts
+        if LAUNCHES or TRACES:  # a written-out call tells nobody of its launches, and asks no trace
             return
-        entry.tally.changes = Config.changes
+        entry.tally.changes = changes
         if entry.quick is not None and not entry.program.in_place.replay.is_shown:
             known = (self._latest, *self._others)
             others = [each for each in known if each not in (entry.quick, _miss)]
@@ -272,36 +274,3 @@ def finish(trace: Trace) -> None:
     tensors: list[TensorBase] = [each for each in wanted if each is not None]
     if tensors:
         tensors[0].realize(*tensors[1:])
-
-
-@overload
-def jit(function: Callable[P, R], *, dynamic: bool | None = None) -> Jitted[P, R]: ...
-@overload
-def jit(
-    function: None = None, *, dynamic: bool | None = None
-) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
-def jit(
-    function: Callable[P, R] | None = None, *, dynamic: bool | None = None
-) -> Jitted[P, R] | Callable[[Callable[P, R]], Jitted[P, R]]:
-    """Return a function that runs once for each kind of call, and is a program from then on.
-
-    Calls are of one kind when shapes, dtypes, devices, views and aliases of all tensors and all
-    other arguments are equal, in equal settings. What the function reads and writes outside, it
-    reads and writes at each call.
-
-    Ints among the arguments, and extents of tensors, may become variables: with `dynamic` None
-    those that differ between two calls of otherwise one kind, with True all above 1, with False
-    none. Then one program serves all of their values for which the function would do the same.
-
-    >>> from tinytensor import Tensor, jit
-    >>> @jit
-    ... def double(x):
-    ...     return x * 2
-    >>> [double(Tensor([value])).item() for value in (1.0, 2.0)]
-    [2.0, 4.0]
-    >>> len(double.programs())
-    1
-    """
-    if function is None:
-        return functools.partial(Jitted, dynamic=dynamic)
-    return Jitted(function, dynamic)

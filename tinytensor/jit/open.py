@@ -6,21 +6,37 @@ they return. What a call of another size gives is rebuilt from the graph, not fr
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tinytensor.grad import requires_gradient
-from tinytensor.jit.build import Obstacle, check_leaks
+from tinytensor.jit.build import Obstacle, ProgramGraph, check_leaks
 from tinytensor.jit.facts import ASPECTS, MODES, watch_modules, watch_objects, watch_outside
+from tinytensor.jit.program import (
+    MISS,
+    Effects,
+    Finder,
+    Origin,
+    Output,
+    Program,
+    Run,
+    Slot,
+    Source,
+    Write,
+    spec_of,
+)
 from tinytensor.jit.structure import Builder, Fact, Flat, Nest, builder_of, tensors_in, with_ints
 from tinytensor.jit.words import watched
 from tinytensor.ops.extents import index_at
 from tinytensor.ops.op import Op
-from tinytensor.ops.size import bind, now, recorded_claims, size_of
-from tinytensor.ops.uop import UOp, buffer
-from tinytensor.realize import realize
+from tinytensor.ops.size import bind, bind_again, now, recorded_claims, size_of, value_of
+from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
+from tinytensor.realize import Probe, storage_of
+from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.structure import rebound
 from tinytensor.tensor.base import Cell, TensorBase
 from tinytensor.tracing import Trace, Watch, tracing
@@ -29,6 +45,7 @@ Key = tuple[Fact, ...]
 LEAST_MOST = 4096  # of a variable, however small the values seen are
 OTHERS = "more than sizes is other"
 ROOM = 4  # times the greatest value seen
+MOST_BOUND = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,34 +122,18 @@ def _is_int(fact: Fact) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OpenSource:
-    """A cell that is read: an argument's by place, or that of a tensor from outside.
+    """A cell that is read: how its tensor is found, and the leaf of its value in the graph."""
 
-    `leaf` stands for its value in the graph.
-    """
-
-    place: int | None
-    tensor: TensorBase | None
+    find: Finder
     leaf: UOp
-
-    def find(self, tensors: Sequence[TensorBase]) -> TensorBase:
-        """Return the tensor of the cell at a call, whose value is then in memory."""
-        found = self.tensor if self.place is None else tensors[self.place]
-        assert found is not None, "a source is an argument, or a tensor from outside"
-        found._settle(())
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class OpenResult:
-    """A tensor that is returned: its class and its device."""
-
-    kind: type[TensorBase]
-    device: str
 
 
 @dataclass(slots=True, eq=False)
 class OpenProgram:
-    """The graph of a call, with variables, and what must hold for another call to be of it."""
+    """The graph of a call, with variables, and what must hold for another call to be of it.
+
+    The variables are its own. For each set of their values it is bound to one more program.
+    """
 
     opening: Opening
     key: Key
@@ -141,16 +142,21 @@ class OpenProgram:
     sources: tuple[OpenSource, ...]
     watches: tuple[Watch, ...]
     kept: tuple[object, ...]
-    nodes: tuple[UOp, ...]
-    results: tuple[OpenResult, ...]
-    written: tuple[int, ...]
+    graph: ProgramGraph
+    writes: tuple[Write, ...]
+    outputs: tuple[Output, ...]
     build: Builder
+    is_single: bool
     calls: int = 0
-    bound: dict[tuple[int, int], UOp] = field(default_factory=dict)
+    bound: OrderedDict[tuple[int, ...], Program] = field(default_factory=OrderedDict)
+    lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
-    def values(self, key: Key) -> list[int] | None:
+    def values(self, key: Key) -> tuple[int, ...] | None:
         """Return the values of the variables in a call, if it is one of this program."""
-        return None if self.complaint(key) else self.opening.values(key)
+        if self.complaint(key):
+            return None
+        found = self.opening.values(key)
+        return None if found is None else tuple(found)
 
     def complaint(self, key: Key) -> str:
         """Say why a call is none of this program; nothing if it is."""
@@ -159,90 +165,75 @@ class OpenProgram:
         values = self.opening.values(key)
         if values is None:
             return "sizes that were equal differ"
-        known = dict(zip(self.variables, values, strict=True))
-        for each, value in known.items():
-            if not each.attrs.least <= value <= each.attrs.most:
-                return f"{value} is not from {each.attrs.least} to {each.attrs.most}"
-        if not all(index_at(claim, known) for claim in self.claims):
-            return "the function does something else for these sizes"
+        if tuple(values) not in self.bound:
+            known = dict(zip(self.variables, values, strict=True))
+            for each, value in known.items():
+                if not each.attrs.least <= value <= each.attrs.most:
+                    return f"{value} is not from {each.attrs.least} to {each.attrs.most}"
+            if not all(index_at(claim, known) for claim in self.claims):
+                return "the function does something else for these sizes"
         for watch in self.watches:
             now = watch.read()
             if now != watch.known:
                 return watched(watch.name, watch.known, now)
         return ""
 
-    def run(self, values: Sequence[int], tensors: Sequence[TensorBase]) -> Nest:
-        """Make a call; None when a tensor from outside has another shape or dtype."""
+    def run(self, values: tuple[int, ...], tensors: Sequence[TensorBase]) -> Nest:
+        """Make a call; MISS when a tensor from outside is of another kind than it was."""
+        program = self._program(values)
+        cells = program.cells(tensors)
+        kinds = zip(cells, program.sources, strict=True)
+        if len({*map(id, cells)}) < len(cells) or any(a.spec != b.spec for a, b in kinds):
+            return MISS
         self.calls += 1
-        made, cells = self._graph(values, tensors)
-        roots = [cell.root(each.device, None) for cell, each in cells]
-        for (cell, _), leaf in zip(cells, realize(roots), strict=True):
-            cell.keep(leaf)
-        closed: dict[UOp, UOp] = {}
-        for tensor in made:
-            _close(tensor.cell, closed)
-        return self.build(made)
+        return program.run(tensors, cells)
 
-    def fits(self, tensors: Sequence[TensorBase]) -> bool:
-        """Whether the tensors from outside are of the shapes and dtypes that were traced."""
-        for each in self.sources:
-            if each.place is None:
-                leaf = each.find(tensors).cell.leaf
-                assert leaf is not None, "settling computes the value"
-                if leaf.shape != each.leaf.shape or leaf.dtype is not each.leaf.dtype:
-                    return False
-        return True
+    def _program(self, values: tuple[int, ...]) -> Program:
+        """Return the program for some values: the same kernels on memory of other sizes."""
+        with self.lock:
+            found = self.bound.get(values)
+            if found is None:
+                found = self.bound[values] = self._bind(values)
+                if len(self.bound) > MOST_BOUND:
+                    self.bound.popitem(last=False)
+            return found
 
-    def _graph(
-        self, values: Sequence[int], tensors: Sequence[TensorBase]
-    ) -> tuple[list[TensorBase], list[tuple[Cell, TensorBase]]]:
-        """Put this call's values into the graph; return results, and what is to be computed.
+    def _bind(self, values: tuple[int, ...]) -> Program:
+        graph = self.graph
+        bind_again(dict(zip(self.variables, values, strict=True)))
+        in_place = graph.prepare(graph.replaceable(self.writes))
+        probes = tuple([_closed_probe(each) for each in graph.probes])
+        leaves = [each.leaf for each in self.sources]
+        specs = [spec_of(each.dtype, _closed(each), each.attrs.device, False) for each in leaves]
+        finders = [each.find for each in self.sources]
 
-        Nothing here outlives it that holds a leaf: what is written may be computed in its place.
-        """
-        places = dict(zip(self.variables, self._bind(values), strict=True))
-        owners = [each.find(tensors) for each in self.sources]
-        for each, owner in zip(self.sources, owners, strict=True):
-            places[each.leaf] = _leaf_like(each.leaf, owner.cell.leaf, places)
-        nodes = rebound(self.nodes, places)
-        count = len(self.results)
-        made = [
-            each.kind._made(node, each.device)
-            for each, node in zip(self.results, nodes[:count], strict=True)
-        ]
-        for number, node in zip(self.written, nodes[count:], strict=True):
-            owners[number].cell.write(node)
-        cells = [(each.cell, each) for each in made]
-        return made, [*cells, *[(owners[n].cell, owners[n]) for n in self.written]]
+        def aside() -> Run:
+            with self.lock:
+                bind_again(dict(zip(self.variables, values, strict=True)))
+                return graph.prepare({})
 
-    def _bind(self, values: Sequence[int]) -> Iterator[UOp]:
-        for number, (variable, value) in enumerate(zip(self.variables, values, strict=True)):
-            known = self.bound.get((number, value))
-            if known is None:
-                known = bind(variable.attrs.least, variable.attrs.most, value)
-                self.bound[number, value] = known
-            yield known
+        return Program(
+            readers=(),
+            sources=tuple([Source(*pair) for pair in zip(finders, specs, strict=True)]),
+            slots=tuple(graph.slots.values()),
+            actions=(),
+            watches=self.watches,
+            kept=self.kept,
+            in_place=in_place,
+            aside=functools.cache(aside),
+            replaced=tuple(graph.replaced_by(in_place)),
+            values=tuple(graph.values()),
+            effects=Effects(self.writes, self.outputs, (), probes, self.build, self.is_single),
+        )
 
 
-def _leaf_like(traced: UOp, leaf: UOp | None, places: dict[UOp, UOp]) -> UOp:
-    """Return the leaf of a value under the shape that a graph reads it with."""
-    assert leaf is not None, "settling computes the value"
-    (shown,) = rebound([traced], places)
-    if shown is traced:
-        return leaf
-    seen = buffer(leaf.dtype, shown.shape, leaf.attrs.device)
-    seen.memory = leaf.memory
-    return seen
+def _closed(node: UOp) -> tuple[int, ...]:
+    return tuple(map(now, node.shape))
 
 
-def _close(cell: Cell, closed: dict[UOp, UOp]) -> None:
-    """Let a result have plain ints as its shape."""
-    leaf = cell.leaf
-    assert leaf is not None, "it was computed"
-    if leaf not in closed:
-        closed[leaf] = buffer(leaf.dtype, tuple(map(now, leaf.shape)), leaf.attrs.device)
-        closed[leaf].memory = leaf.memory
-    cell.uop = cell.leaf = closed[leaf]
+def _closed_probe(probe: Probe) -> Probe:
+    attrs = probe.attrs
+    return replace(probe, attrs=replace(attrs, least=now(attrs.least), end=now(attrs.end)))
 
 
 def trace_open(
@@ -323,34 +314,48 @@ def _taken_down(
     results = tensors_in(returned)
     check_leaks(trace, {id(each): each for each in results})
     _check_effects(trace, results)
+    # What else was made of the traced variables keeps their values of now.
+    own = {each: bind(each.attrs.least, each.attrs.most, value_of(each)) for each in variables}
     stands: dict[UOp, UOp] = {}
     sources: list[OpenSource] = []
-    written: list[int] = []
+    nodes = [each.uop for each in results]
+    writes: list[Write] = []
     places = {tensor.cell: place for place, tensor in reversed(list(enumerate(flat.tensors)))}
-    for cell, state in trace.cells.items():
+    for number, (cell, state) in enumerate(trace.cells.items()):
         shown = leaves.get(cell, state.leaf)
         if cell.uop is not leaves.get(cell, state.uop):
-            written.append(len(sources))
-        leaf = leaves.get(cell) or buffer(shown.dtype, shown.shape, shown.attrs.device)
-        stands[shown] = leaf
+            writes.append(Write(number, len(nodes)))
+            nodes.append(cell.uop)
+        (like,) = rebound([shown], own)
+        stands[shown] = buffer(like.dtype, like.shape, like.attrs.device)
         place = places.get(cell)
-        sources.append(OpenSource(place, state.tensor if place is None else None, leaf))
-    cells = list(trace.cells)
-    nodes = [*[each.uop for each in results], *[cells[number].uop for number in written]]
+        find = Finder(place, state.tensor if place is None else None)
+        sources.append(OpenSource(find, stands[shown]))
+    values = rebound(nodes, {**stands, **own})
+    slots = _slots_of(list(stands.values()), values)
     numbers = {id(each): number for number, each in enumerate(results)}
+    seen = enumerate(results)
     return OpenProgram(
         opening=opening,
         key=opening.closed(key),
-        variables=tuple(variables),
-        claims=tuple(claims),
+        variables=tuple(own.values()),
+        claims=substitute_all(tuple(claims), own),
         sources=tuple(sources),
         watches=tuple(trace.watches.values()),
         kept=tuple([*trace.kept, *flat.objects]),
-        nodes=tuple(rebound(nodes, stands)),
-        results=tuple([OpenResult(type(each), each.device) for each in results]),
-        written=tuple(written),
+        graph=ProgramGraph(values, slots, results[0].device if results else ""),
+        writes=tuple(writes),
+        outputs=tuple([Output(None, None, at, None, type(x), x.device, x.site) for at, x in seen]),
         build=builder_of(returned, numbers),
+        is_single=isinstance(returned, TensorBase),
     )
+
+
+def _slots_of(sources: Sequence[UOp], values: Sequence[UOp]) -> dict[UOp, Slot]:
+    """Return where the memory of each leaf comes from; what the function itself made is held."""
+    slots = {leaf: Slot(Origin.SOURCE, number, None) for number, leaf in enumerate(sources)}
+    constants = [each for each in walk(values) if each.op is Op.BUFFER and each not in slots]
+    return {**slots, **{each: Slot(Origin.CONSTANT, 0, storage_of(each)) for each in constants}}
 
 
 def _check_effects(trace: Trace, results: Sequence[TensorBase]) -> None:

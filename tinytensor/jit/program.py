@@ -10,6 +10,7 @@ from enum import Enum, auto
 
 import numpy as np
 
+from tinytensor.control.legs import Legs
 from tinytensor.dtype import dtypes
 from tinytensor.errors import Site
 from tinytensor.grad import requires_gradient
@@ -143,7 +144,7 @@ class GradientChange:
 class Run:
     """Launches, and the numbers of the slots whose memory they read."""
 
-    replay: Replay
+    replay: Replay | Legs
     slots: tuple[int, ...]
 
 
@@ -312,7 +313,7 @@ def refill(cell: Cell, memory: Buffer) -> None:
 
 def fresh_cell(memory: Buffer, spec: Spec) -> Cell:
     """Return a cell with a value in memory."""
-    cell = FilledCell.__new__(FilledCell)
+    cell: FilledCell = FilledCell()
     cell.memory, cell.spec = memory, spec
     cell.lifted, cell.parts, cell.replaced = frozenset(), NO_PARTS, None
     return cell

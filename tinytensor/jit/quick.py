@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tinytensor.config import Config
+from tinytensor.config import CHANGES
+from tinytensor.control.legs import Legs
 from tinytensor.jit.program import MISS, Finder, Origin, Output, Program
+from tinytensor.replay import Replay
+from tinytensor.runtime.buffer import Block, Buffer, Taker
 from tinytensor.tensor.base import NO_PARTS, FilledCell, TensorBase
 from tinytensor.tensor.grad_mode import MODE
-from tinytensor.tracing import ACTIVE
 
 Quick = Callable[..., Any]  # Any: what the user's function returns, or MISS
 
@@ -30,13 +32,14 @@ def write_quick(
     effects = program.effects
     is_pure = not (effects.writes or effects.gradients or effects.probes or program.actions)
     finders = [*[each.find for each in program.sources], *[each.find for each in program.readers]]
-    if not is_pure or any(each.is_gradient for each in finders):
+    replay = program.in_place.replay
+    if not is_pure or isinstance(replay, Legs) or any(each.is_gradient for each in finders):
         return None
     if any(each.is_shared or each.result is None for each in program.values):
         return None
     writer = _Writer(program, is_enabled, tally)
     writer.write_guards(kinds)
-    writer.write_launches()
+    writer.write_launches(replay)
     writer.write_results()
     parameters = [f"a{place}=None" for place in range(len(kinds))]
     text = "\n    ".join([f"def quick({', '.join([*parameters, '*more'])}):", *writer.lines])
@@ -61,18 +64,17 @@ class _Writer:
         self.program = program
         self.lines: list[str] = []
         self.names: dict[str, Any] = {  # Any: objects of all kinds
-            "ACTIVE": ACTIVE,
-            "Cell": FilledCell,
-            "Config": Config,
+            "Block": Block,
+            "CHANGES": CHANGES,
+            "FilledCell": FilledCell,
             "MISS": MISS,
             "MODE": MODE,
             "NO_PARTS": NO_PARTS,
             "empty": frozenset(),
-            "new_cell": FilledCell.__new__,
             "new_tensor": TensorBase.__new__,
             "tally": tally,
         }
-        self._refuse("ACTIVE.trace is not None or Config.changes != tally.changes")
+        self._refuse("CHANGES.count != tally.changes")
         self._refuse(f"MODE.is_enabled is not {is_enabled}")
 
     def write_guards(self, kinds: list[type[TensorBase]]) -> None:
@@ -86,11 +88,13 @@ class _Writer:
             self.lines.append(f"c{number} = {self._tensor(source.find)}.cell")
             self.lines.append(f"m{number} = c{number}.memory")
             self._refuse(f"m{number} is None or c{number}.spec is not {spec}")
-            for other in range(number):
-                self._refuse(f"c{number} is c{other}")
+        cells = [f"c{number}" for number in range(len(self.program.sources))]
+        if len(cells) > 1:
+            self._refuse(f"len({{{', '.join(cells)}}}) < {len(cells)}")
         for number, reader in enumerate(self.program.readers):
             tensor = self._tensor(reader.find)
-            self._refuse(f"{tensor}.cell is not c{reader.source}")
+            if tensor != self._tensor(self.program.sources[reader.source].find):
+                self._refuse(f"{tensor}.cell is not c{reader.source}")
             if not reader.is_argument:
                 view = self._name("view", number, reader.view)
                 self._refuse(f"{tensor}._view is not {view}")
@@ -100,24 +104,21 @@ class _Writer:
             known = self._name("known", number, watch.known)
             self._refuse(f"{read}() != {known}")
 
-    def write_launches(self) -> None:
+    def write_launches(self, replay: Replay) -> None:
         """Allocate the results and the arena, and launch the kernels."""
-        run = self.program.in_place
-        addresses = [self._address(slot) for slot in run.slots]
-        for number, take in enumerate(run.replay.takers):
-            self.lines.append(f"r{number} = {self._name('take', number, take)}()")
-            addresses.append(f"r{number}.address")
-        if run.replay.take_arena is not None:
-            self.names["take_arena"] = run.replay.take_arena
-            self.lines.append("arena = take_arena()")
-        addresses.append("arena.address")
-        for number, call in enumerate(run.replay.calls):
-            start = self._name("start", number, call.launcher.start)
+        addresses = [self._address(slot) for slot in self.program.in_place.slots]
+        for number, take in enumerate(replay.takers):
+            addresses.append(self._take(f"r{number}", take))
+        if replay.take_arena is not None:
+            addresses.append(self._take("arena", replay.take_arena))
+        for number, call in enumerate(replay.calls):
+            launcher, places = call.start.launcher, call.start.places
+            start = self._name("start", number, launcher.start)
             given = [
-                addresses[base] + (f" + {offset}" if offset else "") for base, offset in call.places
+                addresses[base] + (f" + {offset}" if offset else "") for base, offset in places
             ]
-            if call.launcher.workspace is not None:
-                given.append(f"{self._name('workspace', number, call.launcher.workspace)}()")
+            if launcher.workspace is not None:
+                given.append(f"{self._name('workspace', number, launcher.workspace)}()")
             self.lines.append(f"{start}({', '.join(given)})")
 
     def write_results(self) -> None:
@@ -146,7 +147,7 @@ class _Writer:
         cell = f"d{number}"
         self.lines += [
             f"r{value.result}.site = {self._name('value_site', number, value.site)}",
-            f"{cell} = new_cell(Cell)",
+            f"{cell} = FilledCell()",
             f"{cell}.memory = r{value.result}",
             f"{cell}.spec = {spec}",
             f"{cell}.lifted = empty",
@@ -165,6 +166,35 @@ class _Writer:
             f"{tensor}.device = {output.device!r}",
             f"{tensor}.site = {self._name('site', number, output.site)}",
         ]
+
+    def _take(self, name: str, take: Callable[[], Buffer]) -> str:
+        """Allocate a buffer of that name; return its address, which has a name as well."""
+        taken = f"take_{name}"
+        self.names[taken] = take
+        address = f"{name}_address"
+        if not isinstance(take, Taker):
+            self.lines += [f"{name} = {taken}()", f"{address} = {name}.address"]
+            return address
+        allocator, blocks, held = f"allocator_{name}", f"blocks_{name}", f"held_{name}"
+        self.names.update({allocator: take.allocator, blocks: take.blocks})
+        self.names[f"device_{name}"] = take.allocator.device
+        total = f"{allocator}.allocated_bytes"
+        self.lines += [
+            "try:",
+            f"    {address} = {blocks}.pop()",
+            "except IndexError:",
+            f"    {name} = {taken}()",
+            f"    {address} = {name}.address",
+            "else:",
+            f"    {held} = {total} = {total} + {take.block_bytes}",
+            f"    if {held} > {allocator}.peak_bytes: {allocator}.peak_bytes = {held}",
+            f"    {name} = Block()",
+            f"    {name}.is_shared, {name}.site = False, None",
+            f"    {name}.device = device_{name}",
+            f"    {name}.nbytes, {name}.block_bytes = {take.nbytes}, {take.block_bytes}",
+            f"    {name}.address = {address}",
+        ]
+        return address
 
     def _refuse(self, condition: str) -> None:
         self.lines.append(f"if {condition}: return MISS")

@@ -60,6 +60,16 @@ def with_ints(value: Nest, ints: dict[int, int], facts: Iterator[int]) -> Nest:
     return _maker_of(value)([with_ints(part, ints, facts) for part in parts])
 
 
+def with_tensors(value: Nest, tensors: Iterator[TensorBase]) -> Nest:
+    """Return a nest with other tensors, one by one in order, as often as they occur."""
+    if isinstance(value, TensorBase):
+        return next(tensors)
+    parts = parts_of(value)
+    if parts is None:
+        return value
+    return _maker_of(value)([with_tensors(part, tensors) for part in parts])
+
+
 def fact_of(value: object) -> Fact:
     """Return what is compared of a value that is no nest: numbers by bits, objects by identity."""
     kind = type(value)

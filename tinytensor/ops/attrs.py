@@ -145,6 +145,17 @@ class DeviceAttrs:
 
 
 @dataclass(frozen=True, slots=True)
+class RunAttrs:
+    """RUN: which result this is of what the host runs, deciding on its way what to launch.
+
+    What that is, a subclass says: it is made of whole programs.
+    """
+
+    number: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ParamAttrs:
     """PARAM: the kernel's buffer number, and its size in elements."""
 

@@ -58,27 +58,30 @@ def _iota(node: UOp) -> Shape:
 
 
 def _elementwise(node: UOp) -> Shape:
-    first, *others = node.operands
-    lanes = node.dtype.lanes
-    check(len(others) + 1 == len(node.op.operands), node, "has another number of operands")
-    for each in others:
-        check(each.shape == first.shape, node, "shapes differ")
-        check(each.dtype is first.dtype or each.dtype.lanes == lanes, node, "lanes")
-    check(first.dtype.lanes == lanes, node, "lanes")
-    return first.shape
+    operands, lanes = node.operands, node.dtype.lanes
+    shape = operands[0].shape
+    if len(operands) != len(node.op.operands):
+        check(False, node, "has another number of operands")
+    for each in operands:
+        if each.shape is not shape and each.shape != shape:
+            check(False, node, "shapes differ")
+        if each.dtype.lanes != lanes:
+            check(False, node, "lanes")
+    return shape
 
 
 def _arithmetic(node: UOp) -> Shape:
     shape = _elementwise(node)
+    op, dtype = node.op, node.dtype
     for each in node.operands:
-        check(each.dtype is node.dtype, node, "dtypes differ")
-    scalar = node.dtype.scalar
-    if node.op in INTEGER_ONLY:
-        check(scalar.is_int or scalar is dtypes.bool, node, "takes integers or bool")
-    if node.op in FLOAT_ONLY:
-        check(scalar.is_float, node, "takes floats")
-    if node.op in APPROXIMATE:
-        check(scalar is dtypes.float32, node, "takes float32")
+        if each.dtype is not dtype:
+            check(False, node, "dtypes differ")
+    if op in INTEGER_ONLY:
+        check(dtype.is_int or dtype.scalar is dtypes.bool, node, "takes integers or bool")
+    if op in FLOAT_ONLY:
+        check(dtype.is_float, node, "takes floats")
+    if op in APPROXIMATE:
+        check(dtype.scalar is dtypes.float32, node, "takes float32")
     return shape
 
 
@@ -111,7 +114,8 @@ def _bitcast(node: UOp) -> Shape:
 
 def _same_dtype(node: UOp) -> UOp:
     x = node.operands[0]
-    check(x.dtype is node.dtype, node, "dtype differs from its operand's")
+    if x.dtype is not node.dtype:
+        check(False, node, "dtype differs from its operand's")
     return x
 
 
@@ -264,7 +268,7 @@ INFER: dict[Op, Callable[[UOp], Shape]] = {
     **dict.fromkeys((Op.READ, Op.CALL), _scalar),
     **dict.fromkeys((Op.LANE, Op.SHUFFLE), _shuffle),
     **BLOCK_INFER,
-    Op.BUFFER: _buffer,
+    **dict.fromkeys((Op.BUFFER, Op.RUN), _buffer),
     Op.IOTA: _iota,
     Op.VARIABLE: _variable,
     Op.PHILOX: _philox,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tinytensor.dtype import DType
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, by_number
+from tinytensor.ops.uop import UOp, by_number, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Kernel:
     @property
     def variables(self) -> tuple[UOp, ...]:
         """The VARIABLE nodes, by number: what each launch is given beside its buffers."""
-        return tuple(by_number([self.sink, *self.ranges], Op.VARIABLE))
+        return tuple(by_number(walk([self.sink, *self.ranges]), Op.VARIABLE))
 
     @property
     def scalars(self) -> str:

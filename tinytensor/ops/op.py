@@ -101,6 +101,7 @@ class Op(Enum):
         *(a.ContractAttrs, I, SUM),
     )
     COPY = ("x", "out[i] = x[i], on attrs.device", a.DeviceAttrs, T)
+    RUN = ("inputs*", "out = result attrs.number of what the host runs", a.RunAttrs, T)
     # Kernels: who reads and writes which element.
     PARAM = ("", "out = the kernel's buffer attrs.number", a.ParamAttrs, IL)
     RANGE = ("extent?", "out = each of 0 .. extent - 1, the attrs' or at most it", a.RangeAttrs, I)

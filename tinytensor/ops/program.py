@@ -58,9 +58,10 @@ class Program:
 
     The entry takes `params` buffer addresses in order and, when `workspace_bytes` is above 0, the
     address of that much scratch memory, 64-byte aligned; then `scalars`, each an int64 (q) or a
-    float64 (d). For the CPU the source exports `struct PyMethodDef <name>_method`, a METH_FASTCALL
-    function of those as Python numbers; an instanced entry takes a table's address, and its number
-    of rows of extent and addresses. For a GPU `launches` are run in order, each with them all.
+    float64 (d). For the CPU the source exports `<name>_step`, a function of their address as 64-bit
+    words, with the extent before them if it is instanced, and `<name>_is_long`, an int that tells
+    whether other threads should run meanwhile. For a GPU `launches` are run in order, each with
+    them all.
     """
 
     name: str

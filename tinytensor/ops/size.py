@@ -18,7 +18,7 @@ from tinytensor.ops.guards import decide
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.sums import build, collect, divide, multiply
-from tinytensor.ops.uop import Open, UOp, binary, compare, index_const, make_variable
+from tinytensor.ops.uop import Open, UOp, binary, compare, index_const, make_variable, walk
 
 Shape = tuple[int, ...]
 if TYPE_CHECKING:
@@ -35,11 +35,21 @@ class Size(Open, Counting):
     plain int gets the value, and the claim that it is this one.
     """
 
-    __slots__ = ("expression", "value")
+    __slots__ = ("_binding", "_value", "expression")
 
     def __init__(self, expression: UOp, value: int) -> None:
         self.expression = expression
-        self.value = value
+        self._value = value
+        self._binding = _BINDINGS.count
+
+    @property
+    def value(self) -> int:
+        """The value, once more when some variable was bound again since it was computed."""
+        count = _BINDINGS.count
+        if self._binding != count:
+            self._value = index_at(self.expression, _values_below(self.expression))
+            self._binding = count
+        return self._value
 
     def __hash__(self) -> int:
         return hash(self.expression)
@@ -66,6 +76,13 @@ class Size(Open, Counting):
         return self if self >= 0 else -self
 
 
+class _Bindings:
+    """Counts how often variables were given other values."""
+
+    count = 0
+
+
+_BINDINGS = _Bindings()
 # What variables of graphs under construction stand for, and their numbers.
 _VALUES: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
 _SERIALS: Iterator[int] = itertools.count()
@@ -76,6 +93,21 @@ def bind(least: int, most: int, value: int) -> UOp:
     variable = make_variable(next(_SERIALS), least, most)
     _VALUES[variable] = value
     return variable
+
+
+def bind_again(values: Mapping[UOp, int]) -> None:
+    """Give bound variables other values, which is theirs to do who made them."""
+    _VALUES.update(values)
+    _BINDINGS.count += 1
+
+
+def _values_below(expression: UOp) -> dict[UOp, int]:
+    return {node: _VALUES[node] for node in walk([expression]) if node.op is Op.VARIABLE}
+
+
+def has_variables() -> bool:
+    """Whether anybody holds a bound variable, without which no graph has one."""
+    return bool(_VALUES)
 
 
 def value_of(variable: UOp) -> int:
@@ -117,17 +149,22 @@ def is_open(extents: Iterable[int]) -> bool:
     return any(isinstance(each, Size) for each in extents)
 
 
-def are_same(a: Shape | int, b: Shape | int) -> bool:
-    """Whether extents, or shapes, are the same numbers at every launch; claims nothing.
+def are_same(a: Shape, b: Shape) -> bool:
+    """Whether extents are the same numbers at every launch; claims nothing.
 
     A Size has the hash of its expression, which no int has.
     """
+    return a is b or (len(a) == len(b) and hash(a) == hash(b) and a == b)
+
+
+def is_same(a: int, b: int) -> bool:
+    """Whether two extents are the same number at every launch; claims nothing."""
     return a is b or (hash(a) == hash(b) and a == b)
 
 
 def is_repeated(extent: int, wanted: int) -> bool:
     """Whether an axis shows one element again and again where it expands to another extent."""
-    return not are_same(extent, wanted) and (is_one(extent) or extent != wanted)
+    return not is_same(extent, wanted) and (is_one(extent) or extent != wanted)
 
 
 def elements_now(shape: Shape) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from tinytensor.dtype import DType, decode, dtypes, encode
@@ -32,7 +34,7 @@ class UOp:
     dtype: DType
     operands: tuple[UOp, ...]
     attrs: Any  # narrowed by `op`: each op has its own attrs class
-    content: object  # of the attrs, what tells them from others of their class
+    content: object  # of the attrs, what a schedule depends on: no serials
     shape: tuple[int, ...]
     bounds: tuple[int | float, int | float] | None  # filled by ops/bounds.py on first use
     computed: weakref.ref[UOp] | None  # the leaf that holds the value, while somebody keeps it
@@ -47,7 +49,7 @@ class UOp:
         attrs: a.Attrs | None = None,
     ) -> UOp:
         """Return the one node of that operation, building it when there is none."""
-        content = _content_of(attrs)
+        content = None if attrs is None else _CONTENT[type(attrs)](attrs)
         key = (op, dtype, operands, content)
         reference = _INTERNED.get(key)
         node = reference() if reference is not None else None
@@ -58,14 +60,17 @@ class UOp:
         node.dtype = dtype
         node.operands = operands
         node.attrs = attrs
-        node.bounds = None
+        node.bounds = node.computed = None
         node.content = content
-        node.computed = None
-        node.is_differentiable = None if op is Op.DETACH else False
+        node.is_differentiable = False
         for each in operands:
             if each.is_differentiable is not False:
                 node.is_differentiable = None
         node.shape = INFER[op](node)
+        if op is BUFFER:
+            node.content = node.shape
+        elif op is DETACH:
+            node.content = node.is_differentiable = None
         kept = _Reference(node, _forget)
         kept.key = key
         _INTERNED[key] = kept
@@ -137,7 +142,11 @@ class Open:
 
     __slots__ = ()
     expression: UOp
-    value: int
+
+    @property
+    def value(self) -> int:
+        """What it is while the graph is built."""
+        raise NotImplementedError
 
 
 class _Reference(weakref.ref[UOp]):
@@ -147,6 +156,17 @@ class _Reference(weakref.ref[UOp]):
     key: Key
 
 
+class _Contents(dict[type, Callable[[Any], object]]):
+    """What gives the fields of attrs, by class: an op has one, and fields are hashed faster."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], object]:
+        self[kind] = getter = attrgetter(*[each.name for each in fields(kind)])
+        return getter
+
+
+_CONTENT = _Contents()
+
+
 def _forget(reference: Any) -> None:  # noqa: ANN401 - a _Reference
     """Remove a dead node's key, unless another thread interned the key again meanwhile."""
     key = reference.key
@@ -154,6 +174,7 @@ def _forget(reference: Any) -> None:  # noqa: ANN401 - a _Reference
         _INTERNED.pop(key, None)
 
 
+BUFFER, DETACH = Op.BUFFER, Op.DETACH  # looked up once: every node that is made asks
 _INTERNED: dict[Key, _Reference] = {}
 _SERIALS: Iterator[int] = itertools.count()
 
@@ -209,15 +230,6 @@ def bitcast(x: UOp, dtype: DType) -> UOp:
     """Return x's bits read as another dtype of the same width, lanes kept."""
     target = dtype.vector(x.dtype.lanes)
     return x if x.dtype is target else UOp(Op.BITCAST, target, (x,))
-
-
-def _content_of(attrs: a.Attrs | None) -> object:
-    """Return what tells attrs from others of their class: a field alone is hashed faster."""
-    if type(attrs) is a.ShapeAttrs:
-        return attrs.shape
-    if type(attrs) is a.ConstAttrs:
-        return attrs.bits
-    return attrs.order if type(attrs) is a.OrderAttrs else attrs
 
 
 def buffer(dtype: DType, shape: tuple[int, ...], device: str) -> UOp:
@@ -281,9 +293,9 @@ def walk(roots: Iterable[UOp], stop: Container[UOp] = frozenset()) -> list[UOp]:
     return list(order)
 
 
-def by_number(roots: Iterable[UOp], op: Op) -> list[UOp]:
-    """Return the nodes of an op in some graphs, by the numbers in their attrs."""
-    found = [node for node in walk(roots) if node.op is op]
+def by_number(nodes: Iterable[UOp], op: Op) -> list[UOp]:
+    """Return those nodes that are of an op, by the numbers in their attrs."""
+    found = [node for node in nodes if node.op is op]
     return sorted(found, key=lambda each: int(each.attrs.number))
 
 
@@ -293,7 +305,9 @@ def substitute(root: UOp, replacements: dict[UOp, UOp]) -> UOp:
 
 
 def substitute_all(roots: tuple[UOp, ...], replacements: dict[UOp, UOp]) -> tuple[UOp, ...]:
-    """Return several graphs with some nodes replaced, in one walk."""
+    """Return several graphs with some nodes replaced, in one walk; in none where all stay."""
+    if all(node is other for node, other in replacements.items()):
+        return roots
     mapped = dict(replacements)
     for node in walk(roots, stop=set(replacements)):
         if node not in mapped:

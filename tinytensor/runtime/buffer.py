@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -97,6 +96,13 @@ class Buffer:
         return f"Buffer({self.device.name}, {self.nbytes} bytes at {self.address:#x})"
 
 
+class Block(Buffer):
+    """A buffer whose maker fills in what it has: where a call of Python's would be felt."""
+
+    __slots__ = ()
+    __init__ = object.__init__  # takes nothing
+
+
 class BufferPart(Buffer):
     """Some bytes of a buffer."""
 
@@ -134,22 +140,11 @@ class CachingAllocator:
             self.peak_bytes = self.allocated_bytes
         return Buffer(self.device, nbytes, address, block_bytes)
 
-    def taker(self, nbytes: int) -> Callable[[], Buffer]:
+    def taker(self, nbytes: int) -> Taker:
         """Return what allocates `nbytes` again and again: what follows from the size is known."""
-        device, block_bytes = self.device, block_size(nbytes)
+        block_bytes = block_size(nbytes)
         blocks = self.free_blocks.setdefault(block_bytes, [])
-
-        def take() -> Buffer:
-            try:
-                address = blocks.pop()
-            except IndexError:
-                return self.allocate(nbytes)
-            self.allocated_bytes = allocated_bytes = self.allocated_bytes + block_bytes
-            if allocated_bytes > self.peak_bytes:
-                self.peak_bytes = allocated_bytes
-            return Buffer(device, nbytes, address, block_bytes)
-
-        return take
+        return Taker(self, nbytes, block_bytes, blocks)
 
     def release_cached(self) -> None:
         """Give every unused block that the source can take back to the system."""
@@ -183,3 +178,17 @@ class CachingAllocator:
                 f"{self.allocated_bytes} held by live tensors; the sum must fit the device."
             )
         return address
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """What allocates one size; a written-out call takes a block from the free ones itself."""
+
+    allocator: CachingAllocator
+    nbytes: int
+    block_bytes: int
+    blocks: list[int]
+
+    def __call__(self) -> Buffer:
+        """Get a buffer."""
+        return self.allocator.allocate(self.nbytes)

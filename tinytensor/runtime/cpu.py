@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import threading
-from array import array
+import weakref
+from _ctypes import dlclose
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tinytensor.errors import CompileError
@@ -15,32 +17,35 @@ from tinytensor.ops.program import Program
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.c_compiler import FLAGS, CCompiler, find_compiler
 from tinytensor.runtime.cache import DiskCache, open_cache
-from tinytensor.runtime.device import Launcher
+from tinytensor.runtime.device import Launcher, Start, Step
 from tinytensor.runtime.host import HostDevice
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.runtime.probe import probe_target, read_processor
+from tinytensor.runtime.steps import NOTHING, Words, read_runner, words_of, write_table
 
 make_builtin = ctypes.pythonapi.PyCFunction_NewEx
 make_builtin.restype = ctypes.py_object
-make_builtin.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+make_builtin.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+EXPORTS = ("step", "is_long")
 
 
 class Executable:
-    """A compiled program: `function(*addresses)` runs it, in 30 ns beyond the kernel's own time.
+    """A compiled program: the address of its step, which takes all that it needs as words.
 
-    Units: `workspace_bytes`; above 0, the function takes the scratch memory's address after the
-    buffers'. Scalars come last.
+    Units: `workspace_bytes`; above 0, the scratch memory's address comes after the buffers'.
+    Scalars, of the kinds `takes`, come last. Its code leaves memory when nobody holds it.
     """
-
-    __slots__ = ("function", "library", "name", "was_cached", "workspace_bytes")
 
     def __init__(self, program: Program, path: str, was_cached: bool) -> None:
         self.name = program.name
+        self.takes = program.scalars
         self.workspace_bytes = program.workspace_bytes
         self.was_cached = was_cached
-        self.library = ctypes.CDLL(path)  # holds the method's record that `function` points to
-        method = ctypes.c_char.in_dll(self.library, f"{program.name}_method")
-        self.function = make_builtin(ctypes.addressof(method), None, None)
+        self.library = ctypes.CDLL(path)
+        found = [ctypes.c_int.in_dll(self.library, f"{self.name}_{each}") for each in EXPORTS]
+        self.step = ctypes.addressof(found[0])
+        self.is_long = bool(found[1].value)
+        weakref.finalize(self, dlclose, self.library._handle).atexit = False
 
     def __repr__(self) -> str:
         return f"Executable({self.name})"
@@ -58,7 +63,7 @@ class CpuDevice(HostDevice[Executable]):
     def __init__(self, compiler: CCompiler) -> None:
         super().__init__("CPU", probe_target())
         self.compiler = compiler
-        self._executables: dict[str, Executable] = {}
+        self._executables = weakref.WeakValueDictionary[str, Executable]()
         self._workspace = Workspace()
         self._lock = ForkSafeLock()
 
@@ -73,8 +78,7 @@ class CpuDevice(HostDevice[Executable]):
         Raises: CompileError for the first program that does not compile; the others are cached.
         """
         with self._lock:
-            cache = open_cache()
-            return [self._executables[key] for key in self._build(cache, programs)]
+            return self._build(open_cache(), programs)
 
     def run(
         self,
@@ -85,37 +89,44 @@ class CpuDevice(HostDevice[Executable]):
         extents: Sequence[int] = (),
     ) -> None:
         """Run an executable on buffers, in the order of its params, and its scalars."""
+        places = tuple([(number, 0) for number in range(len(buffers))])
+        (start,) = self.starts([Step(work, places, (), tuple(scalars), tuple(extents))])
         addresses = [buffer.address for buffer in buffers]
-        if extents:
-            rows = zip(extents, split(addresses, extents), strict=True)
-            table = array("Q", [word for extent, row in rows for word in (extent, *row)])
-            work.function(table.buffer_info()[0], len(extents))
-            return
-        if work.workspace_bytes:
-            addresses.append(self.workspace(work.workspace_bytes))
-        work.function(*addresses, *scalars)
+        if start.launcher.workspace is not None:
+            addresses.append(start.launcher.workspace())
+        start.launcher.start(*addresses)
 
-    def launcher(
-        self,
-        work: Executable,
-        sizes: Sequence[int],
-        scalars: Sequence[float],
-        extents: Sequence[int],
-    ) -> Launcher:
-        """Return what runs an executable on the addresses of its params."""
-        if extents:
-            return super().launcher(work, sizes, scalars, extents)
-        held, workspace_bytes = self._workspace, work.workspace_bytes
-        function: Callable[..., object] = work.function
+    def _workspace_taker(self, nbytes: int) -> Callable[[], int]:
+        """Return what gives the address of scratch memory of a size again and again."""
+        held = self._workspace
 
         def workspace() -> int:
             buffer = held.buffer
-            if buffer is None or buffer.nbytes < workspace_bytes:
-                return self.workspace(workspace_bytes)
+            if buffer is None or buffer.nbytes < nbytes:
+                return self.workspace(nbytes)
             return buffer.address
 
-        start = (lambda *given: function(*given, *scalars)) if scalars else function
-        return Launcher(start, workspace if workspace_bytes else None)
+        return workspace
+
+    def starts(self, steps: Sequence[Step]) -> list[Start]:
+        """Return one function that runs all executables: 30 ns, and a few for each."""
+        if not steps:
+            return []
+        bases = sorted({base for step in steps for base, _ in step.places})
+        numbers = {base: number for number, base in enumerate(bases, NOTHING + 1)}
+        workspace_bytes = max([step.work.workspace_bytes for step in steps])
+        words = [each for step in steps for each in _words_in(step, numbers)]
+        count = 1 + len(bases) + (workspace_bytes > 0)
+        table = write_table(words, count, any(step.work.is_long for step in steps))
+        table.works = [step.work for step in steps]
+        workspace = self._workspace_taker(workspace_bytes) if workspace_bytes else None
+        places = tuple([(base, 0) for base in bases])
+        return [Start(Launcher(make_builtin(self._runner.step, table, None), workspace), places)]
+
+    @functools.cached_property
+    def _runner(self) -> Executable:
+        (runner,) = self.compile([read_runner()])
+        return runner
 
     def reserve_workspace(self, works: Sequence[Executable]) -> None:
         """Make this thread's scratch memory large enough for some executables."""
@@ -148,25 +159,32 @@ class CpuDevice(HostDevice[Executable]):
         )
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def _load_cached(self, cache: DiskCache, key: str, program: Program) -> bool:
+    def _find(self, cache: DiskCache, key: str, program: Program) -> Executable | None:
+        """Return what was loaded or compiled before, in this process or in another."""
+        work = self._executables.get(key)
+        if work is not None:
+            return work
         path = cache.find(f"{key}.so")
-        if path is None:
-            return False
-        self._executables[key] = _load(program, path, was_cached=True)
-        return True
+        return None if path is None else _load(program, path, was_cached=True)
 
-    def _build(self, cache: DiskCache, programs: Iterable[Program]) -> list[str]:
-        """Load or compile programs; return the keys of all."""
+    def _build(self, cache: DiskCache, programs: Iterable[Program]) -> list[Executable]:
+        """Load or compile programs."""
         keys: list[str] = []
+        made: dict[str, Executable] = {}
         missing: dict[str, Program] = {}
 
         def choose_missing() -> Iterator[Program]:
             for program in programs:
-                keys.append(self._make_key(program))
-                is_known = keys[-1] in missing or keys[-1] in self._executables
-                if not is_known and not self._load_cached(cache, keys[-1], program):
-                    missing[keys[-1]] = program
-                    yield program
+                key = self._make_key(program)
+                keys.append(key)
+                if key in missing or key in made:
+                    continue
+                work = self._find(cache, key, program)
+                if work is not None:
+                    made[key] = work
+                    continue
+                missing[key] = program
+                yield program
 
         errors: list[CompileError] = []
         binaries = self.compiler.build_all(choose_missing())
@@ -181,10 +199,11 @@ class CpuDevice(HostDevice[Executable]):
                 required = "TT_CACHE_DIR must name a place with room"
                 errors.append(CompileError(f"{sentence}; {required}."))
                 continue
-            self._executables[key] = _load(program, path, was_cached=False)
+            made[key] = _load(program, path, was_cached=False)
+        self._executables.update(made)
         if errors:
             raise errors[0]
-        return keys
+        return [made[key] for key in keys]
 
 
 def open_device() -> CpuDevice:
@@ -195,11 +214,22 @@ def open_device() -> CpuDevice:
     return CpuDevice(find_compiler())
 
 
+def _words_in(step: Step, numbers: dict[int, int]) -> Iterator[Words]:
+    """Give what a step's instances take, or the one kernel that it is; scratch is the last base."""
+    work: Executable = step.work
+    given = [(numbers[base], offset) for base, offset in step.places]
+    for extent, row in zip(step.extents, split(given, step.extents), strict=False):
+        yield Words(work.step, ((NOTHING, extent), *row))
+    if not step.extents:
+        scratch = [(len(numbers) + 1, 0)] * (work.workspace_bytes > 0)
+        yield Words(work.step, (*given, *scratch, *words_of(step.scalars, work.takes)))
+
+
 def _load(program: Program, path: str, was_cached: bool) -> Executable:
     try:
         return Executable(program, path, was_cached)
     except (OSError, ValueError) as error:
         raise CompileError(
             f"cpu: kernel {program.name!r} cannot be loaded: {error}; it must export "
-            f"{program.name}_method and lie where the system lets code be loaded (TT_CACHE_DIR)."
+            f"{program.name}_step and lie where the system lets code be loaded (TT_CACHE_DIR)."
         ) from error

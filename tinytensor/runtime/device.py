@@ -45,6 +45,28 @@ class Launcher:
     workspace: Callable[[], int] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One of the works that a schedule starts: each param is at an offset from a base, by number.
+
+    Units: offsets and `sizes`, which are the params', in bytes.
+    """
+
+    work: Any  # each device runs its own kind of work
+    places: tuple[tuple[int, int], ...]
+    sizes: tuple[int, ...]
+    scalars: tuple[float, ...]
+    extents: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A launcher, and where the addresses that it takes are: each at an offset from a base."""
+
+    launcher: Launcher
+    places: tuple[tuple[int, int], ...]
+
+
 class DeviceBase(ABC, Generic[Work]):
     """A place that holds buffers and runs work: an executable, or a kernel where none is needed."""
 
@@ -153,6 +175,12 @@ class DeviceBase(ABC, Generic[Work]):
             self.run(work, buffers, scalars, extents=extents)
 
         return Launcher(start, None)
+
+    def starts(self, steps: Sequence[Step]) -> list[Start]:
+        """Return what starts works one after the other, in as few calls as the device needs."""
+        given = [(each.work, each.sizes, each.scalars, each.extents) for each in steps]
+        launchers = [self.launcher(*facts) for facts in given]
+        return [Start(*pair) for pair in zip(launchers, [s.places for s in steps], strict=True)]
 
     def join(self, calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
         """Make one call of many that ran before, which starts them without pauses between."""

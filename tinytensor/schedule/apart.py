@@ -64,8 +64,8 @@ def _why_apart(
     space = space_of(second.anchor)
     if first.anchor in chooser.contractions and space is not None:
         return (
-            "its products are summed in tiles, which need not hold all that is folded here to "
-            f"one element of {describe(second.anchor)}; {ONE_SUM}."
+            "its products are summed in tiles, and a tile need not hold a whole row that is "
+            f"folded here; {ONE_SUM}."
         )
     if space is None:
         written = written_by(call)

@@ -142,12 +142,11 @@ def path_to_product(reduce: UOp) -> list[UOp]:
     return path
 
 
-def facts_of(sink: UOp) -> Contraction | None:
-    """Read the facts back from the CONTRACT of a kernel's sink (None when it holds none).
+def facts_of(nodes: Sequence[UOp]) -> Contraction | None:
+    """Read the facts back from the CONTRACT of a kernel's nodes (None when there is none).
 
     Reading them from the graph keeps them true whatever rules have rewritten in between.
     """
-    nodes = walk((sink,))
     contracts = [node for node in nodes if node.op is Op.CONTRACT]
     if len(contracts) != 1:
         return None

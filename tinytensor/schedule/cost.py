@@ -137,8 +137,10 @@ class Choice:
         """Say what both take, of which parts, and what would change the choice."""
         launch = f", {short_time(self.launch)} of it the launch" if self.launch else ""
         parts = [f"making it {short_time(self.making)}{launch}"]
-        parts += [f"reading it {short_time(self.reading)}"] * bool(self.launch)
-        parts += [f"holding it {short_time(self.holding)}"] * bool(self.holding)
+        if self.launch:
+            hidden = ", hidden behind computing" * (not self.reading)
+            parts.append(f"reading it adds {short_time(self.reading)}{hidden}")
+            parts.append(f"holding it for later readers {short_time(self.holding)}")
         stored = f"{short_time(self.storing)} ({'; '.join(parts)})"
         again = short_time(self.recomputing)
         times = (

@@ -100,13 +100,14 @@ def make_call(
     variables = [node for node in walk([sink, *ranges]) if node.op is Op.VARIABLE]
     sink, *closed = substitute_all((sink, *ranges), numbered_variables(variables))
     ranges = tuple(closed)
+    inner = walk((sink,))
     kernel = Kernel(
-        name=name_of(sink, ranges),
+        name=name_of(inner, ranges),
         sink=sink,
         ranges=ranges,
-        params=_params_of(sink),
-        contraction=facts_of(sink),
-        index_dtype=_index_dtype(sink),
+        params=_params_of(inner),
+        contraction=facts_of(inner),
+        index_dtype=_index_dtype(inner),
         decisions=decisions,
     )
     return KernelCall(kernel, nodes, variables=tuple(variables))
@@ -119,7 +120,7 @@ def _ranges_in(places: Iterable[Index]) -> tuple[UOp, ...]:
 
 def _number_densely(sink: UOp, nodes: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
     """Leave out the parameters that simplification has made unread."""
-    params = by_number((sink,), Op.PARAM)
+    params = by_number(walk((sink,)), Op.PARAM)
     renumbered = {
         param: make_param(param.dtype, number, param.attrs.elements)
         for number, param in enumerate(params)
@@ -169,16 +170,16 @@ def _store(param: UOp, node: UOp, index: Index, lowering: Lowering) -> UOp:
     return UOp(Op.STORE, dtypes.void, (param, flatten(index, node.shape), value))
 
 
-def _params_of(sink: UOp) -> tuple[Param, ...]:
-    """Return what a sink's PARAMs are, by number."""
-    params = by_number((sink,), Op.PARAM)
-    written = {store.operands[0] for store in sink.operands}
+def _params_of(nodes: Sequence[UOp]) -> tuple[Param, ...]:
+    """Return what a kernel's PARAMs are, by number."""
+    params = by_number(nodes, Op.PARAM)
+    written = {store.operands[0] for store in nodes[-1].operands}
     return tuple([Param(each.dtype, each.attrs.elements, each in written) for each in params])
 
 
-def _index_dtype(sink: UOp) -> DType:
+def _index_dtype(nodes: Sequence[UOp]) -> DType:
     """Return int32 when every index value, intermediate ones too, is proven below 2**31."""
-    for node in walk((sink,)):
+    for node in nodes:
         if node.dtype is dtypes.index:
             least, most = bounds_of(node)
             if least < dtypes.int32.min or most > dtypes.int32.max:
@@ -186,9 +187,11 @@ def _index_dtype(sink: UOp) -> DType:
     return dtypes.int32
 
 
-def name_of(sink: UOp, ranges: Sequence[UOp]) -> str:
-    """Return a C identifier that says what kind of kernel it is, its dtype and its space."""
-    nodes = walk((sink,))
+def name_of(nodes: Sequence[UOp], ranges: Sequence[UOp]) -> str:
+    """Return a C identifier that says what kind of kernel it is, its dtype and its space.
+
+    The nodes are those of its graph, the sink last.
+    """
     kinds = {node.op for node in nodes}
     kind = "pointwise"
     if Op.CONTRACT in kinds:
@@ -196,7 +199,7 @@ def name_of(sink: UOp, ranges: Sequence[UOp]) -> str:
     elif Op.REDUCE in kinds:
         combines = [node.attrs.combine.value for node in nodes if node.op is Op.REDUCE]
         kind = "_".join(dict.fromkeys(combines))
-    dtype = short_dtype(sink.operands[0].operands[2].dtype)
+    dtype = short_dtype(nodes[-1].operands[0].operands[2].dtype)
     folded = [each for node in nodes for each in folded_ranges(node) if each.op is Op.RANGE]
     extents = [f"{'n' * each.is_open}{each.extent}" for each in (*ranges, *folded)]
     space = "x".join(extents) or "1"

@@ -16,6 +16,7 @@ from tinytensor.ops.size import (
     is_one,
     is_open,
     is_repeated,
+    is_same,
     is_zero,
     now,
 )
@@ -114,7 +115,7 @@ def _aligned_runs(a: Sequence[int], b: Sequence[int]) -> list[tuple[range, range
             left, i = a[i], i + 1
         if j < len(b):
             right, j = b[j], j + 1
-        while not are_same(left, right) and (i < len(a) or j < len(b)):
+        while not is_same(left, right) and (i < len(a) or j < len(b)):
             if j == len(b) or (i < len(a) and now(left) <= now(right)):
                 left, i = left * a[i], i + 1
             else:

@@ -172,7 +172,9 @@ class Chooser:
     def folding(self, node: UOp) -> str:
         """Say what a fold takes with all that is computed for it, and reading its result."""
         arithmetic = self._loads[self.builder.region_of[node].anchor].arithmetic
-        return f"folding takes {short_time(arithmetic)}, reading {short_time(self._reading(node))}"
+        moved = short_time(self._reading(node))
+        again = short_time(arithmetic)
+        return f"folding again computes for {again}, reading the result moves for {moved}"
 
     def has_room(self, kernel: UOp, ops: int) -> bool:
         """Whether a kernel may compute that many ops more."""
@@ -295,7 +297,8 @@ class Chooser:
             reason = f"a kernel of {limit} ops has no room for its {ops} ops at {places} places."
             return Draft("store", node, (reason,))
         choice = self._choice(node, found, use)
-        reason = f"{describe_uses(use.total, node, len(readings))}; {choice}"
+        apart = ", counted before kernels are joined" * (len(readings) > 1)
+        reason = f"{describe_uses(use.total, node, len(readings))}{apart}; {choice}"
         if choice.is_stored:
             self.choices[node] = choice
             return Draft("store", node, (reason,))

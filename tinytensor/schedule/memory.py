@@ -10,14 +10,14 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinytensor.ops.instances import split
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.schedule.kernels import KernelCall
 from tinytensor.schedule.order import written_by
-from tinytensor.schedule.take_over import may_take, merge_params
+from tinytensor.schedule.take_over import may_take, merge_params, tell_reuse
 from tinytensor.timing import timed
 
 ALIGNMENT_BYTES = 64  # what every buffer is aligned to, and has a multiple of
@@ -98,7 +98,9 @@ def _steps_of(number: int, call: KernelCall, taken: Sequence[Taken], lives: _Liv
     steps: list[Step] = []
     for pairs in {tuple(each.items()): each for each in taken}.values():
         alike = [each for each in instances if each[2] == pairs]
-        kernel = merge_params(call.kernel, pairs) if pairs else call.kernel
+        reasons = (*call.kernel.decisions, *tell_reuse(alike[0][0], pairs))
+        told = replace(call.kernel, decisions=reasons)
+        kernel = merge_params(told, pairs) if pairs else told
         locations = [
             lives.location_of(node)
             for nodes, _, _ in alike

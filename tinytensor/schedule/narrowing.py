@@ -57,7 +57,7 @@ def narrow_writes(kernel: Kernel) -> Kernel:
 
 def _needs(kernel: Kernel) -> list[UOp]:
     """What a launch gives: the params and the variables, by number."""
-    return [*by_number([kernel.sink], Op.PARAM), *kernel.variables]
+    return [*by_number(walk([kernel.sink]), Op.PARAM), *kernel.variables]
 
 
 def _guarded(store: UOp) -> UOp:

@@ -10,8 +10,8 @@ from tinytensor.schedule.materialize import Chooser, describe_uses
 from tinytensor.schedule.region import Region
 
 ONE_FOLD = (
-    "it comes from a fold, which no second kernel computes: that would fold in another order and "
-    "round to other bits (a rule; {})."
+    "it comes from a fold, and no fold is computed twice: a second kernel would fold in another "
+    "order and round to other bits (a rule; {})."
 )
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from tinytensor.ops.bounds import most_of
 from tinytensor.ops.kernel import Contraction
 from tinytensor.ops.op import Op
-from tinytensor.ops.size import are_same, is_one
+from tinytensor.ops.size import are_same, is_one, is_same
 from tinytensor.ops.uop import UOp, nbytes_of, walk
 from tinytensor.schedule.describe import Draft, describe, short_size
 from tinytensor.schedule.kernels import Numbering, computed_within, lower_members
@@ -40,6 +40,8 @@ from tinytensor.timing import timed
 
 SHARED_KERNELS = 2  # the level of TT_FUSE from which results that could be apart share a kernel
 MOST_TRIED = 4  # readers of the same elements that a kernel may join
+
+Loads = list[tuple[UOp, tuple[UOp, ...]]]  # what is read, and the index with perhaps a guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Space:
         places = zip(ranges_over(self.kept, 0), self.kept, self.full, strict=True)
         return tuple(
             [
-                row if are_same(kept, extent) else range_over(extent, first + axis)
+                row if is_same(kept, extent) else range_over(extent, first + axis)
                 for axis, (row, kept, extent) in enumerate(places)
             ]
         )
@@ -71,7 +73,7 @@ class Space:
     def place(self, shape: tuple[int, ...]) -> Index | None:
         """Return where elementwise work of a shape would be: one value an element, or a row."""
         for source, index in ((self.full, self.elements), (self.kept, ranges_over(self.kept, 0))):
-            if are_same(math.prod(shape), math.prod(source)):
+            if is_same(math.prod(shape), math.prod(source)):
                 return reshape_index(index, source, shape)
         return None
 
@@ -167,9 +169,10 @@ def _region_of(group: Group, dropped: Sequence[UOp], at: Mapping[UOp, int]) -> R
     needed = {*read} - group.written.keys()
     spared = sum(map(nbytes_of, [*read, *dropped])) - sum(map(nbytes_of, needed))
     shared = "over the same rows" if folds else "that read the same elements"
-    joined = f"{len(regions)} kernels {shared} are one"
-    reason = f"{joined}, and counted apart below; {short_size(spared)} less to move."
-    region.drafts.append(Draft("fuse", anchor, (reason,)))
+    names = [piece for each in regions for piece in (", ", each.anchor)][1:]
+    less = f"{short_size(spared)} less to move, from one to another and of what several read."
+    reason = (f"{len(regions)} kernels {shared} are one: ", *names, f"; {less}")
+    region.drafts.append(Draft("fuse", anchor, reason))
     region.drafts.extend(draft for each in regions for draft in each.drafts)
     for each in reversed(regions):  # of several reasons the first one counts
         region.apart.update(each.apart)
@@ -186,6 +189,7 @@ class _Joiner:
     group_of: dict[Part, Group] = field(default_factory=dict)
     _writer: dict[UOp, Part] = field(default_factory=dict)
     _readers: dict[UOp, list[Part]] = field(default_factory=dict)
+    _known_loads: dict[tuple[Part, Index], Loads] = field(default_factory=dict)
 
     def leaves(self, node: UOp, group: Group) -> bool:
         """Whether a kernel outside a group reads a value of it."""
@@ -205,7 +209,7 @@ class _Joiner:
         for each in producers:
             before |= self.group_of[each].before | self.group_of[each].bits
         self.group_of[part] = Group((part,), space, before)
-        rows = [each for each in reads if space and are_same(math.prod(each.shape), space.count)]
+        rows = [each for each in reads if space and is_same(math.prod(each.shape), space.count)]
         beside = [each for node in rows for each in self._readers.get(node, ())]
         for other in dict.fromkeys((*producers, *beside)):
             self._join(self.group_of[other], self.group_of[part])
@@ -241,7 +245,7 @@ class _Joiner:
             return []
         found = [self._writer[node] for node in part.reads if node in self._writer]
         for node in part.reads:
-            if are_same(math.prod(node.shape), space.count):
+            if is_same(math.prod(node.shape), space.count):
                 readers = self._readers[node]
                 found += readers[: readers.index(part)][-MOST_TRIED:]
         return [
@@ -292,10 +296,17 @@ class _Joiner:
             node not in places or operands == (flatten(places[node], node.shape),)
             for part, region in regions.items()
             if not places.keys().isdisjoint(part.reads)
-            for node, operands in self._loads(part, region)
+            for node, operands in self._loads_at(part, region)
         )
 
-    def _loads(self, part: Part, region: Region) -> list[tuple[UOp, tuple[UOp, ...]]]:
+    def _loads_at(self, part: Part, region: Region) -> Loads:
+        """Return what a part loads at its place in a space: it is tried with many others."""
+        key = part, region.position[region.anchor]
+        if key not in self._known_loads:
+            self._known_loads[key] = self._loads(part, region)
+        return self._known_loads[key]
+
+    def _loads(self, part: Part, region: Region) -> Loads:
         """Lower a part by itself: each node it reads, with the index and perhaps a guard."""
         params = self._params(region)
         lowering = Lowering(params, next_range=len(region.anchor.shape))
@@ -316,12 +327,12 @@ class _Joiner:
         if any(self.group_of[part].before & group.bits for part in outside):
             return "another kernel runs between those over the same rows."
         sizes = [
-            node.dtype.itemsize for node in read if are_same(math.prod(node.shape), space.count)
+            node.dtype.itemsize for node in read if is_same(math.prod(node.shape), space.count)
         ]
         if space.fits(max(sizes, default=1), target):
             return ""
         inside = [node for node in read if node in group.written]
-        again = [node for node in inside if are_same(math.prod(node.shape), space.count)]
+        again = [node for node in inside if is_same(math.prod(node.shape), space.count)]
         if again:
             return f"{describe(again[0])} would be computed again: no row of it stays on chip."
         if inside and not space.has_rows:

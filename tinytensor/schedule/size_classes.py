@@ -49,7 +49,7 @@ def narrow_products(call: KernelCall, target: Target) -> KernelCall:
     places[kernel.contraction.node] = sum_at(kernel.contraction, places)
     sink, *ranges = substitute_all((kernel.sink, *kernel.ranges), places)
     decisions = [each for each in kernel.decisions if each.kind != "contract"]
-    decisions[:0] = told_of(facts_of(sink))
+    decisions[:0] = told_of(facts_of(walk((sink,))))
     decisions.append(_told(narrowed))
     made = make_call(sink, only_ranges(ranges), call.nodes, tuple(decisions))
     own = {narrow: each for each, narrow in narrowed.items()}

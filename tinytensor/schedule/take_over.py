@@ -17,10 +17,11 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, by_number, make_param, substitute, walk
+from tinytensor.schedule.describe import describe
 from tinytensor.schedule.narrowing import narrow_writes
 
 FOLDS = (Op.REDUCE, Op.CONTRACT)
-REASON = "it is computed in the memory of operand {}, which nobody reads after it."
+REASON = "it is computed in the memory of the operand {}, which nobody reads after it."
 
 
 def may_take(kernel: Kernel, output: int, operand: int) -> bool:
@@ -104,6 +105,12 @@ def _by_number(ranges: Sequence[UOp]) -> list[UOp]:
     return sorted(ranges, key=lambda each: each.attrs.number)
 
 
+def tell_reuse(nodes: Sequence[UOp], taken: Mapping[int, int]) -> list[Decision]:
+    """Say it of each output that takes over an operand, by their numbers among the nodes."""
+    pairs = [(describe(nodes[output]), describe(nodes[each])) for output, each in taken.items()]
+    return [Decision("reuse", output, REASON.format(operand)) for output, operand in pairs]
+
+
 def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:
     """Return the kernel with the params of some outputs in place of those of operands.
 
@@ -116,11 +123,9 @@ def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:
         node: make_param(node.dtype, places[node.attrs.number], node.attrs.elements)
         for node in by_number((kernel.sink,), Op.PARAM)
     }
-    reasons = [Decision("reuse", f"output {each}", REASON.format(taken[each])) for each in taken]
     merged = replace(
         kernel,
         sink=substitute(kernel.sink, renamed),
         params=tuple([kernel.params[number] for number in kept]),
-        decisions=(*kernel.decisions, *reasons),
     )
     return narrow_writes(merged)

@@ -233,7 +233,8 @@ def jvp(
         each._made(full_like(each.uop, 0) if node is None else node, each.device)
         for each, node in zip(outputs, found, strict=True)
     ]
-    kept = [[_released(each, places) for each in group] for group in (outputs, pushed)]
+    groups = (outputs, pushed)
+    kept = [[_released(each, places, vectors) for each in group] for group in groups]
     return _like_returned(returned, kept[0]), _like_returned(returned, kept[1])
 
 
@@ -286,9 +287,12 @@ def _pull(outputs: Sequence[TensorBase], weights: Sequence[UOp], places: Sequenc
         ]
 
 
-def _released(tensor: T, places: Sequence[TensorBase]) -> T:
-    """Return a tensor that requires a gradient only if more than the places asks for one."""
-    others = {*origins_below([tensor.uop])} - {each.uop for each in places}
+def _released(tensor: T, places: Sequence[TensorBase], inner: Sequence[UOp] = ()) -> T:
+    """Return a tensor that requires a gradient only if more than the places asks for one.
+
+    Nor do leaves of the computation itself ask for one.
+    """
+    others = {*origins_below([tensor.uop])}.difference([each.uop for each in places], inner)
     return tensor._made(tensor.uop if others else cut(tensor.uop), tensor.device)
 
 

@@ -8,7 +8,7 @@ from operator import index
 from typing import SupportsIndex
 
 from tinytensor.errors import IndexOutOfRange, ShapeError
-from tinytensor.ops.size import Size, are_same, is_one
+from tinytensor.ops.size import Size, are_same, is_one, is_same
 
 Shape = tuple[int, ...]
 Dims = int | Sequence[int] | None
@@ -92,11 +92,13 @@ def broadcast_shapes(who: str, shapes: Sequence[Shape]) -> Shape:
 
     Raises: ShapeError when two extents differ and neither is 1.
     """
+    if len(shapes) == 2 and are_same(shapes[0], shapes[1]):
+        return shapes[0]
     extents = [1] * max(map(len, shapes))
     for shape in shapes:
         offset = len(extents) - len(shape)
         for axis, extent in enumerate(shape, offset):
-            if is_one(extent) or are_same(extents[axis], extent):
+            if is_one(extent) or is_same(extents[axis], extent):
                 continue
             if is_one(extents[axis]) or extents[axis] == 1:
                 extents[axis] = extent

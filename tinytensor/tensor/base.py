@@ -149,6 +149,7 @@ class FilledCell(Cell):
     """A cell whose value a program has put into memory; its leaf is made when it is asked for."""
 
     __slots__ = ()
+    __init__ = object.__init__  # the program fills in the rest
 
     def __getattr__(self, name: str) -> UOp:
         memory, spec = self.memory, self.spec

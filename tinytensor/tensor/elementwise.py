@@ -290,7 +290,10 @@ class Elementwise(TensorBase):
         return self._wrap(hold(x, least, None if max is None else limits[-1]))
 
     def where(self, condition: TensorBase, other: Operand) -> Self:
-        """Return this tensor's elements where the condition holds, else the other's."""
+        """Return this tensor's elements where the condition holds, else the other's.
+
+        Both are computed, whatever the condition says; `cond` computes one of two functions.
+        """
         if condition.dtype is not dtypes.bool:
             sentence = f"where: the condition is not bool: {condition.dtype.name}"
             raise DTypeError(f"{sentence}; it must be bool.")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from tinytensor.errors import ShapeError
-from tinytensor.ops.size import are_same
+from tinytensor.ops.size import is_same
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import (
     Dims,
@@ -120,7 +120,7 @@ class Movement(TensorBase):
         added = len(listed) - self.ndim
         given = (-2,) * added + self.shape
         shape = tuple([n if size == -1 else size for n, size in zip(given, listed, strict=False)])
-        fits = [are_same(n, m) or n in (1, -2, m) for n, m in zip(given, shape, strict=False)]
+        fits = [is_same(n, m) or n in (1, -2, m) for n, m in zip(given, shape, strict=False)]
         if added < 0 or any(each < 0 for each in shape) or not all(fits):
             sentence = f"expand: sizes do not fit: {listed} for shape {self.shape}"
             raise ShapeError(f"{sentence}; aligned at the end, only axes of extent 1 may change.")

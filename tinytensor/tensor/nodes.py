@@ -26,22 +26,30 @@ COMPARISONS = frozenset(COMPARE)
 # The same line makes the same attrs again and again.
 shape_attrs = functools.lru_cache(maxsize=4096)(ShapeAttrs)
 order_attrs = functools.lru_cache(maxsize=4096)(OrderAttrs)
+reduce_attrs = functools.lru_cache(maxsize=4096)(ReduceAttrs)
 
 
 def full(dtype: DType, value: Number, shape: Shape) -> UOp:
     """Return an array of one value, which takes no memory."""
+    if type(value) is int:
+        return _counted(dtype, value, shape)
     return _filled(const(dtype, value), shape)
 
 
 def full_like(x: UOp, value: Number) -> UOp:
     """Return an array of one value with x's dtype and shape."""
-    return _filled(const(x.dtype, value), x.shape)
+    return full(x.dtype, value, x.shape)
 
 
 # The same numbers are written again and again: kept, they are a third of the nodes of a norm.
 @functools.lru_cache(maxsize=1024)
 def _filled(single: UOp, shape: Shape) -> UOp:
     return broadcast(single, shape)
+
+
+@functools.lru_cache(maxsize=1024)  # of ints alone: 0.0 and -0.0 are equal
+def _counted(dtype: DType, value: int, shape: Shape) -> UOp:
+    return _filled(const(dtype, value), shape)
 
 
 def iota(extent: int) -> UOp:
@@ -90,16 +98,20 @@ def broadcast(x: UOp, shape: Shape) -> UOp:
     if x.op is Op.EXPAND:
         return broadcast(x.operands[0], shape)
     added = len(shape) - len(x.shape)
-    aligned = reshape(x, (1,) * added + x.shape)
-    if are_same(aligned.shape, shape):
-        return aligned
-    return UOp(Op.EXPAND, x.dtype, (aligned,), shape_attrs(shape))
+    if added:
+        x = reshape(x, (1,) * added + x.shape)
+        if are_same(x.shape, shape):
+            return x
+    return UOp(Op.EXPAND, x.dtype, (x,), shape_attrs(shape))
 
 
 def permute(x: UOp, order: Shape) -> UOp:
     """Return x with axis i taken from axis order[i]."""
     if order == tuple(range(len(order))):
         return x
+    if x.op is Op.PERMUTE:
+        first = x.attrs.order
+        return permute(x.operands[0], tuple([first[axis] for axis in order]))
     return UOp(Op.PERMUTE, x.dtype, (x,), order_attrs(order))
 
 
@@ -171,7 +183,7 @@ def gather_at(x: UOp, axes: Shape, indices: Sequence[UOp]) -> UOp:
 
 def fold(combine: Combine, x: UOp, axes: Shape) -> UOp:
     """Return x folded over axes, which stay with extent 1; argmax and argmin give int64."""
-    attrs = ReduceAttrs(combine, axes)
+    attrs = reduce_attrs(combine, axes)
     if combine in (Combine.ARGMAX, Combine.ARGMIN):
         return UOp(Op.REDUCE, dtypes.int64, (x,), attrs)
     return UOp(Op.REDUCE, x.dtype, (x,), attrs)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tinytensor.dtype import dtypes
+from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import ShapeError
 from tinytensor.grad import RULES, cut
 from tinytensor.ops.attrs import BufferAttrs, Combine, DetachAttrs, ReduceAttrs
 from tinytensor.ops.op import Op
-from tinytensor.ops.size import are_same, is_one, is_repeated, now
+from tinytensor.ops.size import are_same, is_one, is_repeated, is_same, now
 from tinytensor.ops.uop import Number, UOp
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import Shape
@@ -60,7 +61,7 @@ class View:
             return True
         expected = row_major(self.shape)
         facts = zip(self.shape, self.strides, expected, strict=True)
-        return all(is_one(n) or are_same(stride, wanted) for n, stride, wanted in facts)
+        return all(is_one(n) or is_same(stride, wanted) for n, stride, wanted in facts)
 
     def marked(self, serial: int) -> View:
         """Return this view as a leaf of that serial, or with its gradients cut; 0: passing."""
@@ -127,9 +128,13 @@ class View:
 
 def view_of_all(value: UOp) -> View:
     """Return how a fresh tensor sees a cell of that value: all of it, in row-major order."""
-    attrs = BufferAttrs(BASE_SERIAL, value.shape, "")
-    base = UOp(Op.BUFFER, value.dtype, (), attrs)
-    return View(base, row_major(value.shape))
+    return _view_of_all(value.dtype, value.shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def _view_of_all(dtype: DType, shape: Shape) -> View:
+    base = UOp(Op.BUFFER, dtype, (), BufferAttrs(BASE_SERIAL, shape, ""))
+    return View(base, row_major(shape))
 
 
 # Strides.
@@ -152,7 +157,7 @@ def strides_under(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
         while left and (now(passed) < now(elements) or is_one(left[-1])):
             found.append(passed * stride)
             passed *= left.pop()
-        if not are_same(passed, elements):
+        if not is_same(passed, elements):
             return None
     return tuple(found[::-1])
 
@@ -162,7 +167,7 @@ def _runs(shape: Shape, strides: Shape) -> Iterator[tuple[int, int]]:
     elements, stride = 1, strides[-1] if strides else 1
     for axis in reversed(range(len(shape))):
         elements *= shape[axis]
-        is_adjacent = axis > 0 and are_same(strides[axis - 1], elements * stride)
+        is_adjacent = axis > 0 and is_same(strides[axis - 1], elements * stride)
         if axis == 0 or not (is_one(shape[axis - 1]) or is_adjacent):
             yield elements, stride
             elements, stride = 1, strides[axis - 1]

@@ -13,12 +13,16 @@ from tinytensor import Tensor, Variable, dtypes, mark_dynamic
 from tinytensor.codegen.legalize_tiles import legalize_tiles
 from tinytensor.codegen.lower import lower
 from tinytensor.codegen.plans import cuda_contraction, cuda_ffma, cuda_hopper
+from tinytensor.codegen.plans.amounts import pitch_of
 from tinytensor.codegen.plans.cuda_hopper_tiling import Candidate
 from tinytensor.codegen.plans.tiling_cuda import MmaTiling
+from tinytensor.config import config
 from tinytensor.ops.interpret import from_storage, to_storage
 from tinytensor.ops.interpret_blocks import run_launches
 from tinytensor.ops.op import Op
+from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.size import recorded_claims, value_of
+from tinytensor.ops.uop import index_const, make_range, make_variable
 from tinytensor.ops.verify import verify_indexed, verify_linear
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import SM80, SM90A
@@ -36,14 +40,14 @@ def operand(*shape):
 
 
 def opened(values, dtype, *axes):
-    x = Tensor(values, device="CPU").cast(dtype).realize()
+    x = Tensor(values, device=config.device or "CPU").cast(dtype).realize()
     for axis, variable in axes:
         x = mark_dynamic(x, axis, variable)
     return x
 
 
 def constant(values, dtype):
-    return Tensor(values, device="CPU").cast(dtype).realize()
+    return Tensor(values, device=config.device or "CPU").cast(dtype).realize()
 
 
 def swapped(x):
@@ -244,6 +248,36 @@ def test_half_of_an_open_symmetric_product_is_computed():
     assert linear.grid.blocks == (10, 1, 1)
 
 
+def test_rows_of_an_open_length_are_copied_as_they_lie():
+    kernel, _, _, _ = planned(square, 40, dtypes.float32)
+    facts = cuda_ffma.facts(kernel, SM80)
+
+    (linear,) = cuda_ffma.lower(facts, SM80, FMA_SQUARE)
+
+    assert not facts.through_registers
+    assert any(node.op is Op.COPY_ASYNC for node in linear.statements)
+
+
+ROW, COLUMN, LENGTH = make_range(0, 64), make_range(1, 64), make_variable(1, 1, 64)
+
+
+@pytest.mark.parametrize(
+    ("index", "pitch"),
+    [
+        (ROW * 48 + COLUMN + 5, index_const(48)),
+        (ROW * LENGTH + COLUMN, LENGTH),
+        (ROW * LENGTH + ROW * 3 + COLUMN, LENGTH + 3),
+        (COLUMN, index_const(0)),
+        (ROW * COLUMN, None),
+        (ROW // 2 + COLUMN, None),
+    ],
+)
+def test_a_pitch_is_what_a_row_adds_to_an_index(index, pitch):
+    found = pitch_of(index, ROW)
+
+    assert found is (None if pitch is None else simplify_index(pitch))
+
+
 @needs_nvrtc
 @pytest.mark.parametrize("target", [SM80, SM90A], ids=lambda each: each.name)
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=lambda each: each.name)
@@ -254,3 +288,15 @@ def test_open_products_compile(make, dtype, target):
 
     assert lowered.plan in ("hopper", "contraction", "multiply-add")
     assert cubin_of(lowered.program.source, target.name)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=lambda each: each.name)
+@pytest.mark.parametrize("make", PROGRAMS, **NAMED)
+def test_the_device_gives_the_exact_products_of_every_size(make, dtype):
+    for n in (2, 33, 128, 200, 511, 600, 1):
+        with config(device="CUDA"):
+            tensor, wanted = make(n, dtype)
+            found = tensor.numpy()
+
+        np.testing.assert_array_equal(found, wanted.astype(found.dtype), f"{n} rows")

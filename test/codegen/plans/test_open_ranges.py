@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from codegen.machine import device
+from codegen.machine import call, device
 from codegen.plans.plan_kernels import (
     TARGETS,
     KernelBuilder,
@@ -137,7 +137,7 @@ SIZES = (1, 2, 15, 16, 17, 127, 128, 129, 1000, 4095, 4096)
 @pytest.fixture(scope="module")
 def run_sums():
     (executable,) = device().compile([lower(row_sums(), device().target).program])
-    return executable.function
+    return lambda *arrays, sizes: call(executable, arrays, sizes)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -145,7 +145,7 @@ def test_one_program_sums_rows_of_every_size(run_sums, n):
     x = np.arange(3 * n, dtype=np.float32) % 7
     out = np.empty(3, np.float32)
 
-    run_sums(x.ctypes.data, out.ctypes.data, n)
+    run_sums(x, out, sizes=(n,))
 
     assert out.tolist() == x.reshape(3, n).sum(axis=1, dtype=np.float64).tolist()
 
@@ -153,7 +153,7 @@ def test_one_program_sums_rows_of_every_size(run_sums, n):
 @pytest.fixture(scope="module")
 def run_slice():
     (executable,) = device().compile([lower(sliced(), device().target).program])
-    return executable.function
+    return lambda *arrays, sizes: call(executable, arrays, sizes)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -162,7 +162,7 @@ def test_one_program_reads_from_every_place(run_slice, n, begin):
     x = np.arange(4096, dtype=np.float32)
     out = np.full(4096, 9, np.float32)
 
-    run_slice(x.ctypes.data, out.ctypes.data, n, begin)
+    run_slice(x, out, sizes=(n, begin))
 
     wanted = np.concatenate([x[begin:], np.full(begin, -1, np.float32)])[:n]
     assert out.tolist() == [*wanted.tolist(), *[9.0] * (4096 - n)]
@@ -173,7 +173,9 @@ def test_a_plan_that_fixes_extents_declines_them():
     told = {each.subject: each.reason for each in choice.decisions}
 
     assert choice.plan == "reduction"
-    assert told["reduction"] == "rows: 16 x 8 lanes fold one result, then join."
+    assert (
+        told["reduction"] == "rows: 8 vectors of 16 lanes fold parts of one row, joined at its end."
+    )
 
 
 def test_an_extent_is_known_at_launch():
@@ -275,10 +277,7 @@ def dense_product(most=300):
 def run_product():
     lowered = lower(dense_product(), device().target)
     (executable,) = device().compile([lowered.program])
-    scratch = device().workspace(executable.workspace_bytes) if executable.workspace_bytes else 0
-    return lambda *arrays, sizes: executable.function(
-        *[each.ctypes.data for each in arrays], *([scratch] if scratch else []), *sizes
-    )
+    return lambda *arrays, sizes: call(executable, arrays, sizes)
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,37 @@ from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.sums import collect
-from tinytensor.ops.uop import UOp, exact_extent
+from tinytensor.ops.sums import Sum, build, collect, divide
+from tinytensor.ops.uop import UOp, exact_extent, walk
 
 
 def amount(b: Builder, count: UOp) -> UOp:
     """Return the value that a count has in this launch."""
     value = Evaluator(b, {}).value(count)
     return value if count.op is Op.CONST else b.value(value)
+
+
+def times(b: Builder, count: UOp, factor: int) -> UOp | int:
+    """Return a multiple of a count, as a number where it is known."""
+    if count.op is Op.CONST or factor == 0:
+        return factor and int(count.value) * factor
+    return amount(b, count) * factor
+
+
+def pitch_of(index: UOp, range_: UOp) -> UOp | None:
+    """Return by how much an index grows with a range, whatever the others are; None if it does not.
+
+    It may be known only at launch, as the length of the rows of x[row * n + column].
+    """
+    pitch = Sum()
+    for node, coefficient in collect(index).coefficients.items():
+        if range_ in walk((node,)):
+            grown = divide(Sum({node: coefficient}), Sum({range_: 1}))
+            if grown is None:
+                return None
+            pitch.include(grown, 1)
+    found = build(pitch)
+    return None if any(each.op is Op.RANGE for each in walk((found,))) else found
 
 
 def split_count(count: UOp, by: int) -> UOp:

@@ -9,11 +9,12 @@ from typing import Protocol
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import splat
 from tinytensor.codegen.plans.alignment import ACCESS_BYTES, common_access
-from tinytensor.codegen.plans.amounts import amount, divisor_of, is_whole
+from tinytensor.codegen.plans.amounts import amount, divisor_of, is_whole, pitch_of, times
 from tinytensor.codegen.plans.inside import INSIDE, zero_outside
 from tinytensor.codegen.plans.lanes import accesses_of, best_lane_range
 from tinytensor.codegen.vectorize import Evaluator, stride_of
 from tinytensor.dtype import DType
+from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, cast, exact_extent, where
 
@@ -53,31 +54,37 @@ class Operand:
         """The index of a direct operand's element."""
         return self.value.operands[1]
 
-    def stride(self, range_: UOp) -> int:
-        """Return the elements from one value of a range to the next, of a direct operand."""
-        stride = stride_of(self.index, range_)
-        assert stride is not None, "a direct operand is affine"
-        return stride
+    @property
+    def pitch(self) -> UOp:
+        """The elements from one row of a direct operand to the next, an index expression."""
+        pitch = pitch_of(self.index, self.outer)
+        assert pitch is not None, "a direct operand lies in rows"
+        return pitch
 
 
-def describe(value: UOp, free: UOp, k: UOp, stored: DType) -> Operand:
-    """Choose how the elements of a factor, to be kept as `stored`, are taken."""
+def describe(value: UOp, free: UOp, k: UOp, stored: DType, is_open: bool) -> Operand:
+    """Choose how the elements of a factor, to be kept as `stored`, are taken.
+
+    With `is_open` they are copied as they lie even if their pitch is known only at launch.
+    """
     inner = best_lane_range(accesses_of((value,)), (free, k))
     outer = free if inner is k else k
     steps = {free: BLOCK_MULTIPLE, k: BLOCK_MULTIPLE}
     access = common_access((value,), inner, steps, ACCESS_BYTES // stored.itemsize)
-    is_direct = value.dtype is stored and _lies_in_rows(value, inner, outer)
+    is_direct = value.dtype is stored and _lies_in_rows(value, inner, outer, is_open)
     is_copied = access * stored.itemsize in COPY_BYTES
     return Operand(value, free, k, inner, exact_extent(inner), access, is_direct and is_copied)
 
 
-def _lies_in_rows(value: UOp, inner: UOp, outer: UOp) -> bool:
+def _lies_in_rows(value: UOp, inner: UOp, outer: UOp, is_open: bool) -> bool:
     """Whether a value is an unguarded load of rows along `inner`, at one pitch along `outer`."""
     if value.op is not Op.LOAD or len(value.operands) != 2:
         return False
     index = value.operands[1]
-    pitch = stride_of(index, outer)
-    return stride_of(index, inner) == 1 and pitch is not None and pitch > 0
+    pitch = pitch_of(index, outer)
+    if stride_of(index, inner) != 1 or pitch is None or bounds_of(pitch)[0] <= 0:
+        return False
+    return is_open or pitch.op is Op.CONST
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +166,8 @@ class _Positions:
         return amount(self._b, exact_extent(range_))
 
 
-def _shifted(value: UOp, by: int) -> UOp:
-    return value + by if by else value
+def _shifted(value: UOp, by: UOp | int) -> UOp:
+    return value if by == 0 else value + by
 
 
 # Gives the index of an element in shared memory from its stage, and free and k within the tile.
@@ -241,7 +248,7 @@ class CopiedSource:
         first = Evaluator(b, positions.ranges(block, 0, 0)).value(operand.index)
         for row, column in positions.offsets():
             index = self._address(stage, *positions.in_tile(row, column))
-            ahead = row * operand.stride(operand.outer) + column * operand.stride(operand.inner)
+            ahead = times(b, operand.pitch, row) + column
             valid = self._valid(positions.ranges(block, row, column))
             start = _shifted(first, ahead)
             b.copy_async(self._target, index, operand.source, start, positions.width, valid)
@@ -283,7 +290,7 @@ class TileSource:
             start,
             self._valid(exact_extent(outer), ranges[outer], tile[outer]),
             self._valid(operand.inner_extent, ranges[inner], tile[inner]),
-            row_stride=operand.stride(outer),
+            row_stride=int(operand.pitch.value),
             access_elements=operand.access,
         )
 

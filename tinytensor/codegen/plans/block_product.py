@@ -57,11 +57,11 @@ def why_no_product(kernel: Kernel, contraction: Contraction) -> str | None:
     return None
 
 
-def read_facts(kernel: Kernel, stored: DType) -> ProductFacts:
+def read_facts(kernel: Kernel, stored: DType, is_open: bool = False) -> ProductFacts:
     """Read a product whose factors are kept in shared memory as `stored`."""
     flat = flatten(kernel)
-    a = describe(flat.a, flat.m, flat.k, stored)
-    b = describe(flat.b, flat.n, flat.k, stored)
+    a = describe(flat.a, flat.m, flat.k, stored, is_open)
+    b = describe(flat.b, flat.n, flat.k, stored, is_open)
     return ProductFacts(kernel, flat, a, b, stored)
 
 

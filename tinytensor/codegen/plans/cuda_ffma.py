@@ -52,7 +52,7 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
     dtype = contraction.node.dtype
     if dtype.is_half or dtype is dtypes.bool:
         return f"the sum is kept in {dtype.name}; threads sum float32, float64 and integers."
-    return why_no_product(kernel, contraction) or read_facts(kernel, dtype)
+    return why_no_product(kernel, contraction) or read_facts(kernel, dtype, is_open=True)
 
 
 def candidates(facts: ProductFacts, target: Target) -> list[FmaTiling]:

@@ -67,9 +67,9 @@ def describe(facts: ReductionFacts, target: Target) -> str:
     if not facts.along:
         best = next(iter(facts.lanes.values()))
         return f"columns: each of {best.count} lanes folds its own result, {best.vectors} at once."
-    widths = sorted({f"{lanes.count} x {lanes.vectors}" for _, lanes in facts.along.values()})
-    kept = ", costly values kept in cache" if facts.residents else ""
-    return f"rows: {', '.join(widths)} lanes fold one result, then join{kept}."
+    widths = {f"{each.vectors} vectors of {each.count} lanes" for _, each in facts.along.values()}
+    kept = "; what is costly to compute is kept in cache from fold to fold" * bool(facts.residents)
+    return f"rows: {' or '.join(sorted(widths))} fold parts of one row, joined at its end{kept}."
 
 
 def lower(facts: ReductionFacts, target: Target) -> Linear:
