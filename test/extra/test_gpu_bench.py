@@ -29,6 +29,8 @@ ENGINES = ("tinytensor", "torch", "jax")
 def small(work):
     """The shapes of a work with every extent cut to 40, and to 24 the inner one of a product."""
     shrunk = {extent: 40 for shape in work.shapes for extent in shape}
+    if work.row == "W7":  # windows stay; two inputs differ in size where a weight is one of them
+        shrunk = {extent: min(extent, 12) for shape in work.shapes for extent in shape}
     if work.row == "W1":
         shrunk[work.shapes[0][1]] = 24
     return [tuple(shrunk[extent] for extent in shape) for shape in work.shapes]
@@ -37,7 +39,9 @@ def small(work):
 @pytest.mark.parametrize("work", WORKS, ids=lambda work: work.name)
 def test_a_bound_is_met_by_torch_and_not_by_a_small_mistake(work):
     torch = pytest.importorskip("torch")
-    work = replace(work, shapes=tuple(small(work)))
+    # Torch's gradients of convolutions of halves round partial sums on a CPU.
+    dtype = "float32" if work.row == "W7" else work.dtype
+    work = replace(work, shapes=tuple(small(work)), dtype=dtype)
     (inputs,) = work.inputs(torch, "cpu", 1)
     result = work.formula(Torch(), *inputs)
     mistaken = 1 - result if work.formula is position else result * 1.05

@@ -419,3 +419,13 @@ def test_a_copy_taken_before_a_write_keeps_what_it_saw():
 
     assert [jitted(x).item() for _ in range(3)] == [1.0, 2.0, 3.0]
     assert x.item() == 4.0
+
+
+@pytest.mark.parametrize("expected", [5, None, [0, 2, 4, 6]])
+def test_a_function_may_read_no_tensor(expected):
+    made = jit(lambda: Tensor.arange(4) * 2 if type(expected) is list else expected)
+
+    found = [made() for _ in range(3)]
+
+    values = [each.tolist() if isinstance(each, Tensor) else each for each in found]
+    assert values == [expected] * 3

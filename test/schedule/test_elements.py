@@ -97,9 +97,11 @@ def test_a_join_says_what_it_spares():
     (line,) = [each for each in decisions_of(*adam(), kind="fuse") if "elements" in each]
 
     # The gradient is read once in place of twice, the mean and the squares not at all.
-    joined = "3 kernels that read the same elements are one, and counted apart below"
-    reason = f"{joined}; 2.88 kB less to move."
-    assert line == f"fuse sub f32[6,40]: {reason}"
+    assert line == (
+        "fuse sub f32[6,40]: 3 kernels that read the same elements are one: add#1 f32[6,40], "
+        "add#2 f32[6,40], sub f32[6,40]; 2.88 kB less to move, from one to another and of what "
+        "several read."
+    )
 
 
 def test_a_joined_kernel_does_not_outgrow_the_target():

@@ -227,17 +227,21 @@ class BlockBuilder(Builder):
         tile: UOp,
         offset: int = 0,
         rounds: bool = False,
+        box: tuple[int, ...] = (),
+        steps: tuple[int, ...] = (),
     ) -> UOp:
         """Return global memory, seen as an array (innermost axis first), in boxes like the tile.
 
-        The shape's index expressions may be known only at launch.
+        A box has the tile's columns and rows, or those of further axes of the array as well. The
+        shape's index expressions may be known only at launch.
         """
         most = tuple([int(bounds_of(each)[1]) for each in shape])
         is_open = any(each.op is not Op.CONST for each in shape)
         extents = tuple(map(word_of, shape)) if is_open else ()
-        box = (tile.attrs.columns, tile.attrs.rows, *[1] * (len(shape) - 2))
+        box = box or (tile.attrs.columns, tile.attrs.rows, *[1] * (len(shape) - 2))
         swizzle = box[0] * tile.dtype.itemsize if tile.attrs.swizzle else 0
-        attrs = b.TensorMapAttrs(most, tuple(strides), box, swizzle, offset, rounds, extents)
+        described = (most, tuple(strides), box, swizzle, offset, rounds, extents, steps)
+        attrs = b.TensorMapAttrs(*described)
         return UOp(Op.TENSOR_MAP, buffer.dtype, (buffer,), attrs)
 
     def bulk_load(

@@ -68,6 +68,7 @@ def describe_map(node: UOp) -> TensorMap:
         swizzle_bytes=attrs.swizzle_bytes,
         rounds=attrs.rounds,
         extents=attrs.extents,
+        steps=attrs.steps,
     )
 
 

@@ -29,7 +29,7 @@ from tinytensor.jit.structure import Nest, builder_of, tensors_in
 from tinytensor.ops.op import Op
 from tinytensor.ops.size import now
 from tinytensor.ops.uop import UOp, buffer, nbytes_of, walk
-from tinytensor.realize import contents_of, probes_below, storage_of
+from tinytensor.realize import contents_of, default_device_name, probes_below, storage_of
 from tinytensor.tensor.base import Cell, TensorBase
 from tinytensor.tensor.grad_mode import MODE
 from tinytensor.tensor.view import View
@@ -195,6 +195,7 @@ def _output_of(tensor: TensorBase, outside: _Outside, values: _Values) -> Output
             raise Obstacle("a result requires a gradient")
         if number is None:
             value = values.add(tensor.cell)
+            values.devices.append(tensor.device)
             view = _without_marks(view)
     return Output(known, number, value, view, type(tensor), tensor.device, tensor.site)
 
@@ -275,8 +276,8 @@ def _graph_of(trace: Trace, values: _Values) -> ProgramGraph:
     known = {state.uop: state.leaf for state in states}
     placeholders = _Placeholders(trace)
     bare = placeholders.bare([cell.uop for cell in values.cells], known)
-    device = states[0].leaf.attrs.device if states else ""
-    return ProgramGraph(bare, placeholders.slots, device)
+    found = [*[each.leaf.attrs.device for each in states[:1]], *values.devices]
+    return ProgramGraph(bare, placeholders.slots, found[0] if found else default_device_name())
 
 
 class _Placeholders:

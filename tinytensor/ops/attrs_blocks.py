@@ -150,7 +150,8 @@ class TensorMapAttrs:
     Shape and box are innermost first, in elements; strides (one fewer, of the axes after the
     first) and the offset of the first element too. `swizzle_bytes` is 0, 32, 64 or 128. With
     `rounds`, float32 is rounded to TF32 on its way to shared memory. With `extents`, words for
-    index expressions over scalars, a launch's shape is that, and `shape` the greatest.
+    index expressions over scalars, a launch's shape is that, and `shape` the greatest. With `steps`
+    a box takes each step-th place of an axis.
     """
 
     shape: tuple[int, ...]
@@ -160,6 +161,7 @@ class TensorMapAttrs:
     offset: int = 0
     rounds: bool = False
     extents: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

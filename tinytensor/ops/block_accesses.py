@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -154,20 +155,20 @@ class Box:
         """Return its elements: their places in the tile, and in the map's buffer."""
         attrs = tensor_map.attrs
         shape = launch.shape_of(tensor_map)
-        width, height = attrs.box[:2]
-        first, second = np.indices((height, width))
-        r, c = first.reshape(-1), second.reshape(-1)
-        target = element_index(tile, np.full(r.size, self.stage), r, c)
-        inside = np.ones(r.size, np.bool_)
-        source = np.full(r.size, attrs.offset)
-        further = [np.zeros_like(r)] * (len(self.places) - 2)
-        axes = zip((c, r, *further), self.places, shape, (1, *attrs.strides), strict=True)
-        for within, begin, extent, stride in axes:
-            at = within + begin
+        within = [each.reshape(-1) for each in np.indices(attrs.box[::-1])[::-1]]
+        size = math.prod(attrs.box)
+        r, c = np.divmod(np.arange(size), attrs.box[0])
+        target = element_index(tile, np.full(size, self.stage), r, c)
+        inside = np.ones(size, np.bool_)
+        source = np.full(size, attrs.offset)
+        steps = attrs.steps or (1,) * len(attrs.box)
+        axes = zip(within, steps, self.places, shape, (1, *attrs.strides), strict=True)
+        for number, step, begin, extent, stride in axes:
+            at = number * step + begin
             inside &= at >= 0
             inside &= at < extent
             source += at * stride
-        return Elements(target, source, inside, np.full(r.size, self.lane))
+        return Elements(target, source, inside, np.full(size, self.lane))
 
 
 def _bulk_load(warp: Warp, node: UOp, stage: Array, number: Array, *places: Array) -> None:
@@ -201,6 +202,8 @@ def _asked_box(warp: Warp, node: UOp, tile: UOp, stage: Array, places: Sequence[
     lane = warp.single_lane(node)
     box = Box(int(stage[lane]), tuple([int(each[lane]) for each in places]), lane)
     require_stage(warp, node, tile, box.stage)
+    if box.places[0] * tile.dtype.itemsize % CHUNK_BYTES:
+        raise warp.refuse(node, f"a box begins amid {CHUNK_BYTES} bytes, at {box.places}")
     return box
 
 

@@ -161,8 +161,8 @@ def _read_tile(
     stage, row, column = place
     first, second = np.meshgrid(outer, k, indexing="ij")
     rows, columns = (first, second) if k_major else (second, first)
-    further = 0 if k_major else columns // tile.attrs.columns
-    columns = columns if k_major else columns % tile.attrs.columns
+    further = rows // tile.attrs.rows if k_major else columns // tile.attrs.columns
+    rows, columns = rows % tile.attrs.rows, columns % tile.attrs.columns
     index = element_index(tile, stage + further, rows + row, columns + column)
     lanes = np.zeros(index.size, np.int64)
     outside = (columns + column >= tile.attrs.columns) | (rows + row >= tile.attrs.rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ TILE_ALIGNMENT_BYTES = 1024  # the period of the swizzle, and what matrix descri
 COPY_BYTES = (4, 8, 16)
 BARRIER_NUMBERS = 16
 BOX_LIMIT = 256
+STEP_LIMIT = 8
 RANKS = range(2, 6)  # of tensor maps
 SWIZZLE_BYTES = (0, 32, 64, 128)
 
@@ -106,7 +108,11 @@ def _tensor_map(node: UOp) -> Shape:
     check(agree, node, "describes rows and columns, and up to 3 axes around them")
     check(min(*attrs.shape, *attrs.box) >= 1, node, "is empty")
     check(not attrs.rounds or node.dtype is dtypes.float32, node, "rounds float32 alone")
-    check(max(attrs.box) <= BOX_LIMIT, node, f"a box has at most {BOX_LIMIT} elements a side")
+    steps = attrs.steps or (1,) * rank
+    stepping = len(steps) == rank and steps[0] == 1 and 1 <= min(steps) <= max(steps) <= STEP_LIMIT
+    check(stepping, node, f"steps are 1 to {STEP_LIMIT}, along the innermost axis 1")
+    spans = [extent * step for extent, step in zip(attrs.box, steps, strict=True)]
+    check(max(spans) <= BOX_LIMIT, node, f"a box has at most {BOX_LIMIT} elements a side")
     starts = [each * itemsize % 16 for each in (attrs.offset, *attrs.strides)]
     check(not any(starts), node, "16 bytes divide the offset and the stride of each axis")
     box_bytes = attrs.box[0] * itemsize
@@ -262,8 +268,8 @@ def _check_box(node: UOp, tile: UOp, tensor_map: UOp, places: list[UOp]) -> None
     check(kinds, node, "moves something else than a tile and the box of a tensor map")
     check(tile.dtype is tensor_map.dtype, node, "dtypes differ")
     attrs = tensor_map.attrs
-    whole = (tile.attrs.columns, tile.attrs.rows, *[1] * (len(attrs.box) - 2))
-    check(attrs.box == whole, node, "the box is no whole tile")
+    whole = attrs.box[0] == tile.attrs.columns and math.prod(attrs.box[1:]) == tile.attrs.rows
+    check(whole, node, "the box is no whole tile")
     check(len(places) == len(attrs.shape), node, "has a place for each axis of the map")
     swizzle = attrs.box[0] * tile.dtype.itemsize if tile.attrs.swizzle else 0
     check(attrs.swizzle_bytes == swizzle, node, "the swizzles of tile and box differ")

@@ -11,7 +11,8 @@ class TensorMap:
 
     Shape and box in elements, innermost first. Units: `offset_bytes` from the buffer's begin;
     `strides_bytes` of the axes after the first. With `rounds`, float32 is rounded to TF32. With
-    `extents`, words for index expressions over scalars, `shape` is the greatest.
+    `extents`, words for index expressions over scalars, `shape` is the greatest. A box takes each
+    step-th place of an axis, where there are `steps`.
     """
 
     number: int
@@ -23,6 +24,7 @@ class TensorMap:
     swizzle_bytes: int
     rounds: bool = False
     extents: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
 
 
 INSTANCE_WORDS = 512  # 4 KiB: what every GPU takes as parameters of a launch

@@ -23,12 +23,14 @@ from extra.bench.gpu.launches import (
     run_all,
     wall_us,
 )
-from tinytensor import Tensor, dtypes
+from tinytensor import Tensor, autograd, dtypes
 from tinytensor.lazy import lazy_import
+from tinytensor.nn import functional
 from tinytensor.realize import from_host, storage_of
 from tinytensor.runtime.device import Device
 
 EPSILON = 1e-5  # of the norms
+WINDOW = (3, 3)  # of the convolution
 GRAPH_US = 2000  # one replay takes about this long, far above what starting it costs
 MOST_CALLS = 512  # of one graph
 
@@ -98,6 +100,18 @@ class Engine(ABC):
     @abstractmethod
     def softmax(self, x: Array) -> Array:
         """Return exp(x) divided by its sum, row by row."""
+
+    @abstractmethod
+    def convolve(self, x: Array, weight: Array) -> Array:
+        """Return the convolution of planes by windows of 3 x 3, with a border of 1."""
+
+    @abstractmethod
+    def input_gradient(self, g: Array, weight: Array) -> Array:
+        """Return the gradient of that convolution's input, from its result's."""
+
+    @abstractmethod
+    def weight_gradient(self, g: Array, x: Array) -> Array:
+        """Return the gradient of its weight."""
 
     def matmul(self, a: Array, b: Array) -> Array:
         """Return the matrix product with sums in float32."""
@@ -187,6 +201,22 @@ class TinyTensor(Engine):
         """Call Tensor.softmax."""
         return x.softmax(1)
 
+    def convolve(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Call functional.conv2d."""
+        return functional.conv2d(x, weight, padding=1)
+
+    def input_gradient(self, g: Tensor, weight: Tensor) -> Tensor:
+        """Differentiate by an input of which no gradient depends."""
+        shape = (g.shape[0], weight.shape[1], *g.shape[2:])
+        x = Tensor.zeros(shape, dtype=g.dtype, device=g.device).requires_grad_()
+        return autograd.grad(self.convolve(x, weight), [x], g)[0]
+
+    def weight_gradient(self, g: Tensor, x: Tensor) -> Tensor:
+        """Differentiate by a weight on which no gradient depends."""
+        shape = (g.shape[1], x.shape[1], *WINDOW)
+        weight = Tensor.zeros(shape, dtype=g.dtype, device=g.device).requires_grad_()
+        return autograd.grad(self.convolve(x, weight), [weight], g)[0]
+
 
 class TinyTensorPrepared(Prepared):
     """Launches by set, each with buffers of its own."""
@@ -272,6 +302,20 @@ class Torch(Engine):
     def softmax(self, x: Array) -> Array:
         """Call Tensor.softmax."""
         return x.softmax(1)
+
+    def convolve(self, x: Array, weight: Array) -> Array:
+        """Call conv2d."""
+        return self.functional.conv2d(x, weight, padding=1)
+
+    def input_gradient(self, g: Array, weight: Array) -> Array:
+        """Call conv2d_input."""
+        shape = (g.shape[0], weight.shape[1], *g.shape[2:])
+        return self.torch.nn.grad.conv2d_input(shape, weight, g, padding=1)
+
+    def weight_gradient(self, g: Array, x: Array) -> Array:
+        """Call conv2d_weight."""
+        shape = (g.shape[1], x.shape[1], *WINDOW)
+        return self.torch.nn.grad.conv2d_weight(x, shape, g, padding=1)
 
     def layer_norm(self, x: Array, weight: Array, bias: Array) -> Array:
         """Call layer_norm."""
@@ -383,6 +427,20 @@ class Jax(Engine):
     def softmax(self, x: Array) -> Array:
         """Call jax.nn.softmax in float32."""
         return self.jax.nn.softmax(self.widen(x), axis=1).astype(x.dtype)
+
+    def convolve(self, x: Array, weight: Array) -> Array:
+        """Call jax.lax.conv."""
+        return self.jax.lax.conv(x, weight, (1, 1), "SAME")
+
+    def input_gradient(self, g: Array, weight: Array) -> Array:
+        """Transpose the convolution, which is linear in its input."""
+        x = self.jax.ShapeDtypeStruct((g.shape[0], weight.shape[1], *g.shape[2:]), g.dtype)
+        return self.jax.linear_transpose(lambda x: self.convolve(x, weight), x)(g)[0]
+
+    def weight_gradient(self, g: Array, x: Array) -> Array:
+        """Transpose the convolution, which is linear in its weight."""
+        weight = self.jax.ShapeDtypeStruct((g.shape[1], x.shape[1], *WINDOW), g.dtype)
+        return self.jax.linear_transpose(lambda weight: self.convolve(x, weight), weight)(g)[0]
 
 
 class JaxPrepared(Prepared):

@@ -5,13 +5,15 @@ A reference covers a sample of the result's rows, enough to meet every kind of t
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from extra.bench.gpu.engines import EPSILON, Array, Engine, Formula
+from extra.bench.gpu.engines import EPSILON, WINDOW, Array, Engine, Formula
+from tinytensor.lazy import lazy_import
 from tinytensor.selfcheck import HALF_ULP, sum_error
 
 LEAST_BYTES = 250_000_000  # of all sets together, several times what L2 holds
@@ -149,6 +151,21 @@ def position(engine: Engine, x: Array) -> Array:
     return engine.argmax(x)
 
 
+def convolution(engine: Engine, x: Array, weight: Array) -> Array:
+    """Convolve planes by windows of 3 x 3."""
+    return engine.convolve(x, weight)
+
+
+def input_gradient(engine: Engine, g: Array, weight: Array) -> Array:
+    """Differentiate that convolution by its input."""
+    return engine.input_gradient(g, weight)
+
+
+def weight_gradient(engine: Engine, g: Array, x: Array) -> Array:
+    """Differentiate that convolution by its weight."""
+    return engine.weight_gradient(g, x)
+
+
 # The references. `ulp` is half a unit of the result's dtype; every value that an engine may round
 # is taken to be rounded. relu brings no two values further apart.
 def _rounded(values: Array, bounds: Array, ulp: float) -> Array:
@@ -179,6 +196,44 @@ def _refer_gram(inputs: Sequence[Array], rows: Array, ulp: float) -> Reference:
 def _refer_product(layout: str, inputs: Sequence[Array], rows: Array, ulp: float) -> Reference:
     a, b = [turned(x, letter) for x, letter in zip(inputs, layout, strict=True)]
     return _product(a[rows].double(), b.double(), ulp)
+
+
+def _bilinear(
+    function: Callable[..., Array], a: Array, b: Array, count: int, ulp: float
+) -> Reference:
+    """Bound sums of so many products, as those of a matrix product."""
+    values = function(a, b)
+    summed = 2 * sum_error(count, function(a.abs(), b.abs()))
+    return Reference(values, _rounded(values, summed, ulp))
+
+
+def _refer_convolution(inputs: Sequence[Array], rows: Array, ulp: float) -> Reference:
+    x, weight = [each.double() for each in inputs]
+    torch = lazy_import("torch", None, "the reference")
+    convolve = partial(torch.nn.functional.conv2d, padding=1)
+    return _bilinear(convolve, x[rows], weight, weight[0].numel(), ulp)
+
+
+def _refer_input_gradient(inputs: Sequence[Array], rows: Array, ulp: float) -> Reference:
+    g, weight = [each.double() for each in inputs]
+    turned_round = weight.flip(2, 3).transpose(0, 1)
+    return _refer_convolution([g, turned_round], rows, ulp)
+
+
+def _refer_weight_gradient(inputs: Sequence[Array], rows: Array, ulp: float) -> Reference:
+    g, x = [each.double() for each in inputs]
+    torch = lazy_import("torch", None, "the reference")
+
+    def by_taps(g: Array, x: Array) -> Array:
+        height, width = g.shape[2:]
+        padded = torch.nn.functional.pad(x, (1, 1, 1, 1))
+        taps = [
+            torch.einsum("nohw,nchw->oc", g, padded[:, :, i : i + height, j : j + width])
+            for i, j in itertools.product(range(WINDOW[0]), range(WINDOW[1]))
+        ]
+        return torch.stack(taps, 2).reshape(g.shape[1], x.shape[1], *WINDOW)
+
+    return _bilinear(by_taps, g[:, rows], x, g[:, 0].numel(), ulp)
 
 
 def _refer_shift(inputs: Sequence[Array], rows: Array, ulp: float) -> Reference:
@@ -301,6 +356,24 @@ def position_of(rows: int, columns: int) -> Work:
     return Work(name, "W5c", position, "float32", shapes, 0, moved, _refer_position)
 
 
+def convolution_of(n: int, channels: int, side: int) -> list[Work]:
+    """A convolution of square planes that keeps their number and size, and its gradients."""
+    planes, weight = (n, channels, side, side), (channels, channels, *WINDOW)
+    flops = 2 * n * side**2 * math.prod(weight)
+    name = f"{n}x{channels}x{side}x{side}"
+    moved = _moved("float16", planes, weight, planes)
+
+    def work(formula: Formula, refer: Callable[..., Reference], *shapes: Shape) -> Work:
+        made = f"{formula.__name__}-{name}"
+        return Work(made, "W7", formula, "float16", shapes, flops, moved, refer)
+
+    return [
+        work(convolution, _refer_convolution, planes, weight),
+        work(input_gradient, _refer_input_gradient, planes, weight),
+        work(weight_gradient, _refer_weight_gradient, planes, planes),
+    ]
+
+
 COLUMN = (8192,)
 LAYOUTS = ("NT", "NN")
 WORKS = (
@@ -327,6 +400,8 @@ WORKS = (
     rowwise("W5b", scale, _refer_scale, "bfloat16", (8192, 4096), (4096,)),
     total_of(2**28),
     position_of(8192, 8192),
+    *convolution_of(64, 64, 56),
+    *convolution_of(64, 128, 28),
 )
 
 

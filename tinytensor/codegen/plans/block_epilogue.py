@@ -12,10 +12,21 @@ from tinytensor.codegen.plans.amounts import amount, is_whole
 from tinytensor.codegen.plans.flatten import FlatContraction
 from tinytensor.codegen.plans.inside import INSIDE, guard_accesses
 from tinytensor.codegen.plans.lanes import accesses_of
-from tinytensor.codegen.vectorize import Evaluator
+from tinytensor.codegen.vectorize import Evaluator, guard_of, is_uniform
 from tinytensor.dtype import dtypes
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, const, exact_extent, walk
+from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.uop import (
+    UOp,
+    binary,
+    const,
+    exact_extent,
+    index_const,
+    make_range,
+    substitute,
+    substitute_all,
+    walk,
+)
 
 MOST_PRELOADED = 32  # values that a thread keeps while it sums
 
@@ -26,6 +37,54 @@ class Piece:
 
     begin: int
     evaluator: Evaluator
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Stores as they run along lanes: n itself, or in `groups` of the lanes of one access.
+
+    Where n is walked in patches its places are quotients and remainders, which are sums again
+    along the lanes of a group, as a group lies in one row of a patch.
+    """
+
+    stores: tuple[UOp, ...]
+    lane_range: UOp
+    groups: UOp | None = None
+
+    def places(self, b: BlockBuilder, n: UOp, lanes: int) -> dict[UOp, UOp]:
+        """Return the values of the ranges at a value of n, a multiple of so many lanes."""
+        if self.groups is None:
+            return {self.lane_range: n}
+        width = self.lane_range.extent
+        number = b.value(binary(Op.TRUNCDIV, n, width))
+        within = b.index(0) if lanes == width else b.value(binary(Op.TRUNCMOD, n, width))
+        return {self.groups: number, self.lane_range: within}
+
+
+def see_columns(flat: FlatContraction, most_lanes: int) -> Columns:
+    """Choose the ranges along which stores run."""
+    if not flat.windows or most_lanes == 1:
+        return Columns(flat.stores, flat.n)
+    numbers = [node.attrs.number for node in walk(flat.stores) if node.op is Op.RANGE]
+    groups = make_range(max(numbers) + 1, flat.n.extent // most_lanes)
+    lanes = make_range(max(numbers) + 2, most_lanes)
+    grouped = substitute_all(flat.stores, {flat.n: groups * most_lanes + lanes})
+    stores = [_share_guards(simplify_index(each), lanes) for each in grouped]
+    return Columns(tuple(stores), lanes, groups)
+
+
+def _share_guards(root: UOp, lanes: UOp) -> UOp:
+    """Let accesses whose guard is the same in all lanes claim it for the first one."""
+    first = {lanes: index_const(0)}
+    replaced: dict[UOp, UOp] = {}
+    for node in walk((root,)):
+        rebuilt = node.replace(tuple([replaced[each] for each in node.operands]))
+        guard = guard_of(rebuilt) if node.op in (Op.LOAD, Op.STORE) else None
+        if guard is not None and is_uniform(guard, lanes, lanes.extent):
+            shared = simplify_index(substitute(guard, first))
+            rebuilt = rebuilt.replace((*rebuilt.operands[:-1], shared))
+        replaced[node] = rebuilt
+    return replaced[root]
 
 
 class BlockEpilogue:
@@ -50,9 +109,11 @@ class BlockEpilogue:
         self._first_m, self._first_n = first
         self._checks_m = not is_whole(flat.m, block[0])
         self._checks_n = not is_whole(flat.n, block[1])
-        self.lanes = common_access(flat.stores, flat.n, {flat.n: most_lanes}, most_lanes)
+        self._columns_in = see_columns(flat, most_lanes)
+        stores, lane_range = self._columns_in.stores, self._columns_in.lane_range
+        self.lanes = common_access(stores, lane_range, {lane_range: most_lanes}, most_lanes)
         is_ragged = self._checks_m or self._checks_n
-        self.stores = guard_accesses(flat.stores) if is_ragged else flat.stores
+        self.stores = guard_accesses(stores) if is_ragged else stores
         self._column_loads = self._find_column_loads()
         self._columns: dict[UOp, dict[UOp, UOp]] = {}
 
@@ -77,7 +138,8 @@ class BlockEpilogue:
                 self._load_column(column)
 
     def _load_column(self, column: UOp) -> None:
-        evaluator = self._evaluator({self._flat.n: self._first_n + column}, self._inside_n(column))
+        places = self._columns_in.places(self._b, self._first_n + column, self.lanes)
+        evaluator = self._evaluator(places, self._inside_n(column))
         values = {each: self._b.value(evaluator.value(each)) for each in self._column_loads}
         self._columns[column] = values
 
@@ -101,7 +163,8 @@ class BlockEpilogue:
         flat = self._flat
         if column not in self._columns:
             self._load_column(column)
-        places = {flat.m: self._first_m + row, flat.n: self._first_n + column}
+        columns = self._columns_in.places(self._b, self._first_n + column, self.lanes)
+        places = {flat.m: self._first_m + row, **columns}
         known = {**self._columns[column], flat.total: sums}
         return self._evaluator(places, self._inside(row, column), known)
 
@@ -112,7 +175,7 @@ class BlockEpilogue:
         if inside is not None:
             known[INSIDE] = inside
         ranges = {**self._outer, **places}
-        return Evaluator(self._b, ranges, self._flat.n, self.lanes, known=known)
+        return Evaluator(self._b, ranges, self._columns_in.lane_range, self.lanes, known=known)
 
     def _inside_n(self, column: UOp) -> UOp | None:
         if self._checks_n:

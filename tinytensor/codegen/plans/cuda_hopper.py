@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from tinytensor.codegen.builder import Builder
 from tinytensor.codegen.plans import cuda_contraction
-from tinytensor.codegen.plans.amounts import usual_extent
+from tinytensor.codegen.plans.amounts import most_of, usual_extent
 from tinytensor.codegen.plans.block_operand import Operand
 from tinytensor.codegen.plans.block_product import ProductFacts, read_facts, why_no_product
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes, see_in_boxes
@@ -15,6 +16,8 @@ from tinytensor.codegen.plans.cuda_hopper_rest import in_pieces
 from tinytensor.codegen.plans.cuda_hopper_split import fold_sums, split_sums
 from tinytensor.codegen.plans.cuda_hopper_store import tray_bytes, tray_columns
 from tinytensor.codegen.plans.cuda_hopper_tiling import (
+    CLOCK,
+    START_CLOCKS,
     Candidate,
     Need,
     Side,
@@ -22,6 +25,7 @@ from tinytensor.codegen.plans.cuda_hopper_tiling import (
     rank_wholes,
     variants,
 )
+from tinytensor.codegen.plans.cuda_hopper_windows import products_in_windows
 from tinytensor.codegen.plans.flatten import FlatContraction
 from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
 from tinytensor.dtype import dtypes
@@ -43,7 +47,7 @@ INSTRUCTIONS = {
 
 
 def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
-    """Return what the plan needs, or why it does not take it.
+    """Return what the plan needs, or why it does not take it: the cheapest way, by estimate.
 
     None where the portable plan of matrix instructions says why, or the target is another one.
     """
@@ -58,9 +62,31 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
         boxes = _boxes(product.flat, operand)
         if isinstance(boxes, str) and _rows(product, operand) is None:
             return f"factor {name} {boxes}, and the product is too small to rewrite it in rows."
-    if not rank_wholes(need_of(product), target):
+    ways = [product, *_ways_over_patches(product)]
+    ranked = [each for each in ways if rank_wholes(need_of(each), target)]
+    if not ranked:
         return "the epilogue is too long to be unrolled over a thread's sums."
-    return product
+    return min(ranked, key=lambda each: _clocks(each, target))
+
+
+def _ways_over_patches(product: ProductFacts) -> list[ProductFacts]:
+    """Return the ways that need not write out each window, if a large product reads windows."""
+    boxes = [_boxes(product.flat, each) for each in (product.a, product.b)]
+    is_ready = all(isinstance(each, Boxes) for each in boxes)
+    if is_ready or product.stored.itemsize != 2 or not cuda_contraction.is_large(product):
+        return []
+    return products_in_windows(product)
+
+
+def _clocks(facts: ProductFacts, target: Target) -> float:
+    """Estimate a way: the product, and before it the launches that write factors in rows."""
+    clocks = rank(facts, target)[0].clocks
+    for operand in (facts.a, facts.b):
+        rows = _rows(facts, operand)
+        if rows is not None:
+            moved = 2 * rows.elements * facts.stored.itemsize
+            clocks += START_CLOCKS + moved / target.rates.copy * CLOCK
+    return clocks
 
 
 def _rounded_facts(kernel: Kernel, target: Target) -> ProductFacts | None:
@@ -85,12 +111,13 @@ def describe(facts: ProductFacts, target: Target, chosen: Candidate | None = Non
     block = f"{tiling.block_m} x {tiling.block_n}{' of n x m' if tiling.swaps else ''}"
     next_best = ", ".join([f"{each.name} {each.clocks:.0f}" for each in others[:2]])
     rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
+    patches = ", read in windows" if facts.flat.windows else ""
     half = "symmetric, " if best.mirrors else ""
     rounded = " Factors are rounded to TF32." if facts.stored is dtypes.float32 else ""
     before = f" {rewritten} of 2 factors rewritten in rows before." if rewritten else ""
     return (
         f"wgmma.{WORDS[facts.stored]}, {half}{best.tiles} tiles {block} ({best.name}), "
-        f"{groups}, {best.stages} stages: about {best.clocks:.0f} clocks; then "
+        f"{groups}, {best.stages} stages{patches}: about {best.clocks:.0f} clocks; then "
         f"{next_best}.{before}{rounded} {cuda_contraction.TRUNCATES}"
     )
 
@@ -120,7 +147,21 @@ def need_of(facts: ProductFacts) -> Need:
         tray_bytes=tray_bytes(flat),
         a=_side(flat, facts.a),
         b=_side(flat, facts.b),
+        own_share=_own_share(facts),
     )
+
+
+def _own_share(facts: ProductFacts) -> float:
+    """Return what part of the factors' elements are read for the first time, not repeated."""
+    read = own = 0
+    for operand in (facts.a, facts.b):
+        elements = facts.work.batch * operand.free.extent * operand.k.extent
+        boxes: Boxes | None = facts.flat.windows.get(operand.value)
+        read += elements
+        if boxes is not None:
+            elements = min(elements, math.prod([most_of(each) for each in boxes.shape]))
+        own += elements
+    return own / read
 
 
 def _count_ops(flat: FlatContraction) -> int:
@@ -133,7 +174,7 @@ def _count_ops(flat: FlatContraction) -> int:
 def _side(flat: FlatContraction, operand: Operand) -> Side:
     boxes = _boxes(flat, operand)
     in_lines = isinstance(boxes, str) or boxes.begin_at_multiples(LINE_BYTES)
-    return Side(operand.inner is flat.k, in_lines)
+    return Side(operand.inner is flat.k, in_lines, isinstance(boxes, Boxes) and boxes.box != ())
 
 
 def lower(
@@ -147,15 +188,21 @@ def lower(
     kernel = facts.kernel
     scratch = Builder(kernel.name, kernel.params, kernel.index_dtype)
     factors, launches = [], []
+    windows = dict(facts.flat.windows)
     for operand in (facts.a, facts.b):
         rows = _rows(facts, operand)
         if rows is not None:
             region = scratch.workspace(facts.stored, rows.elements)
             launches.append(write_rows(rows, region, kernel))
-            operand = read_rows(rows, region)
+            if operand.value in windows:
+                seen = windows[operand.value]
+                windows[operand.value] = replace(seen, buffer=region, rows=None)
+            else:
+                operand = read_rows(rows, region)
         factors.append(operand)
+    flat = replace(facts.flat, windows=windows)
     chosen = candidate or rank(facts, target)[0]
-    ready = replace(facts, a=factors[0], b=factors[1])
+    ready = replace(facts, a=factors[0], b=factors[1], flat=flat)
     for piece, each in in_pieces(ready, chosen):
         if each.parts == 1:
             launches.append(_multiply(piece, each, target))
@@ -185,12 +232,16 @@ def _multiply(
 def _boxes(flat: FlatContraction, operand: Operand) -> Boxes | str:
     if operand.value.dtype is dtypes.float32 and operand.inner is not flat.k:
         return "has no rows along k, which products of TF32 take"
-    return see_in_boxes(operand.value, operand.inner, operand.outer, flat.outer)
+    seen: Boxes | None = flat.windows.get(operand.value)
+    return seen or see_in_boxes(operand.value, operand.inner, operand.outer, flat.outer)
 
 
 def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
     """Return the rows that a factor is first rewritten as; None if it is taken as it lies."""
-    if not isinstance(_boxes(facts.flat, operand), str) or not cuda_contraction.is_large(facts):
+    boxes = _boxes(facts.flat, operand)
+    if isinstance(boxes, Boxes):
+        return boxes.rows
+    if not cuda_contraction.is_large(facts):
         return None
     if facts.stored is dtypes.float32 and operand.inner is not operand.k:
         operand = turned(operand)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tinytensor.codegen.block_builder import BlockBuilder
-from tinytensor.codegen.vectorize import guard_of
+from tinytensor.codegen.plans.pack_rows import Rows
+from tinytensor.codegen.vectorize import Evaluator, guard_of
 from tinytensor.ops.infer_blocks import RANKS
 from tinytensor.ops.op import Op
 from tinytensor.ops.sums import collect
@@ -17,15 +18,26 @@ ENGINE_BYTES = 16  # divide the offset and every stride
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """A buffer as an array over `axes`, innermost first, adjacent along the first one.
+    """A buffer as an array, innermost axis first; adjacent along that one runs the range `inner`.
+
+    `places` are where an element lies on each axis, index expressions over ranges. A box is a tile
+    of the first two axes, or it takes `box` elements of each, `steps` apart, and its places are
+    those of the `starts` of some ranges. With `rows` the buffer is scratch memory that they are
+    written to before.
 
     Units: elements; `strides` are those of the axes after the first.
     """
 
     buffer: UOp
-    axes: tuple[UOp, ...]
+    inner: UOp
+    places: tuple[UOp, ...]
+    shape: tuple[UOp, ...]
     strides: tuple[int, ...]
     offset: int
+    box: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    rows: Rows | None = None
+    starts: Mapping[UOp, UOp] = field(default_factory=dict)
 
     def begin_at_multiples(self, nbytes: int) -> bool:
         """Whether rows begin at multiples of so many bytes."""
@@ -34,8 +46,14 @@ class Boxes:
 
     def tensor_map(self, b: BlockBuilder, tile: UOp, rounds: bool = False) -> UOp:
         """Return it in boxes like a tile."""
-        shape = [exact_extent(each) for each in self.axes]
-        return b.tensor_map(self.buffer, shape, self.strides, tile, self.offset, rounds)
+        described = (self.shape, self.strides, tile, self.offset, rounds, self.box, self.steps)
+        return b.tensor_map(self.buffer, *described)
+
+    def begin(self, b: BlockBuilder, ranges: Mapping[UOp, UOp]) -> tuple[UOp, ...]:
+        """Return where the box of some values of the ranges begins."""
+        starts = {start: ranges[each] for each, start in self.starts.items()}
+        evaluator = Evaluator(b, {**ranges, **starts})
+        return tuple([evaluator.value(each) for each in self.places])
 
 
 def see_in_boxes(access: UOp, inner: UOp, outer: UOp, batch: Sequence[UOp]) -> Boxes | str:
@@ -54,7 +72,9 @@ def see_in_boxes(access: UOp, inner: UOp, outer: UOp, batch: Sequence[UOp]) -> B
     if len(around) < len(strides) or len(around) + 2 not in RANKS:
         return "is no array of rows, for each of a few ranges"
     found = (pitch, *[strides[each] for each in around])
-    boxes = Boxes(buffer, (inner, outer, *around), found, total.constant)
+    axes = (inner, outer, *around)
+    shape = tuple([exact_extent(each) for each in axes])
+    boxes = Boxes(buffer, inner, axes, shape, found, total.constant)
     if min(found) <= 0 or not boxes.begin_at_multiples(ENGINE_BYTES):
         return f"has strides or an offset that {ENGINE_BYTES} bytes do not divide"
     return boxes

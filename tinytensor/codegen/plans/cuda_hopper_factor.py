@@ -14,20 +14,26 @@ from tinytensor.ops.uop import UOp
 
 
 class Factor:
-    """A factor's tiles: `extent` of m or n and a block of k in each stage of the ring.
+    """A factor's tiles: `extent` of m or n, its `free` range, and a block of k in each stage.
 
     Along k, a stage is one tile whose rows are m or n. Else its rows are k, and as many tiles lie
-    one after another as it takes to hold the extent; of the last one a part may go unused.
+    one after another as it takes to hold the extent; of the last one a part may go unused. So do
+    those of boxes of several axes.
     """
 
-    def __init__(self, b: BlockBuilder, boxes: Boxes, k: UOp, extent: int, stages: int) -> None:
+    def __init__(
+        self, b: BlockBuilder, boxes: Boxes, free: UOp, k: UOp, extent: int, stages: int
+    ) -> None:
         self._b = b
         self._boxes = boxes
-        self.is_k_major = boxes.axes[0] is k
+        self._free, self._k = free, k
+        self.is_k_major = boxes.inner is k
         dtype = boxes.buffer.dtype
         self.block_k = ROW_BYTES // dtype.itemsize
-        self._pieces = 1 if self.is_k_major else math.ceil(extent / self.block_k)
-        rows = extent if self.is_k_major else self.block_k
+        is_whole = self.is_k_major and not boxes.box
+        self._piece = extent if is_whole else self.block_k
+        self._pieces = math.ceil(extent / self._piece)
+        rows = self._piece if self.is_k_major else self.block_k
         self.tile = b.tile(dtype, rows, self.block_k, stages * self._pieces)
         self._map = boxes.tensor_map(b, self.tile, rounds=dtype is dtypes.float32)
 
@@ -46,12 +52,11 @@ class Factor:
     ) -> None:
         """Begin to fill a stage, from a value of m or n and a value of k on."""
         b = self._b
-        around = [places[each] for each in self._boxes.axes[2:]]
         for piece in range(self._pieces):
-            along = first + piece * self.block_k if piece else first
-            inner, outer = (first_k, along) if self.is_k_major else (along, first_k)
+            along = first + piece * self._piece if piece else first
+            begin = self._boxes.begin(b, {**places, self._free: along, self._k: first_k})
             number = stage * self._pieces + piece
-            b.bulk_load(self.tile, number, self._map, (inner, outer, *around), full, stage)
+            b.bulk_load(self.tile, number, self._map, begin, full, stage)
 
     def index(self, stage: UOp, group: UOp | int = 0) -> UOp:
         """Return where the GROUP_ROWS rows number `group` of a stage begin."""

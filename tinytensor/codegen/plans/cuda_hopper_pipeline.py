@@ -81,10 +81,11 @@ class _Block:
         self.b, self.flat, self.tiling = b, flat, tiling
         self.stages = stages = pipeline.candidate.stages
         rows, columns = pipeline.boxes
-        self.x = Factor(b, rows, flat.k, tiling.block_m, stages)
-        self.y = Factor(b, columns, flat.k, tiling.block_n, stages)
+        k = flat.k
+        self.x = Factor(b, rows, flat.m, k, tiling.block_m, stages)
+        self.y = Factor(b, columns, flat.n, k, tiling.block_n, stages)
         self.part = pipeline.part
-        steps = split_count(exact_extent(flat.k), self.x.block_k)
+        steps = split_count(exact_extent(k), self.x.block_k)
         steps = split_count(steps, pipeline.candidate.parts)
         self.steps = amount(b, steps)
         self.trays = Trays(b, flat, tiling)

@@ -36,7 +36,7 @@ def boxes_of_store(flat: FlatContraction, store: UOp) -> Boxes | None:
     dtype = store.operands[0].dtype
     if dtype is dtypes.bool or dtype.itemsize > WIDEST_ITEM:
         return None
-    boxes = see_in_boxes(store, flat.n, flat.m, flat.outer)
+    boxes = flat.windows.get(store) or see_in_boxes(store, flat.n, flat.m, flat.outer)
     return None if isinstance(boxes, str) else boxes
 
 
@@ -226,8 +226,8 @@ class Storing:
         first_m, first_n = self._first
         row, column = face.turned(first_m + self._first_row + down, first_n + across)
         for tray in self._trays.by_store.values():
-            around = [self._outer[each] for each in tray.boxes.axes[2:]]
-            b.bulk_store(tray.tensor_map, (column, row, *around), tray.tile, stage)
+            ranges = {**self._outer, self._flat.m: row, self._flat.n: column}
+            b.bulk_store(tray.tensor_map, tray.boxes.begin(b, ranges), tray.tile, stage)
         b.bulk_commit()
 
     def _store(

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tinytensor.codegen.plans.block_patches import PATCH
 from tinytensor.codegen.plans.tiling_cuda import Work
 from tinytensor.target import Target
 
@@ -93,6 +94,8 @@ class HopperTiling:
 # 160, 14.9 broad, 15.0 three. Of float16: 2048^3 22.6 alternating, 22.8 square, 23.6 wide;
 # 1024 x 1024 x 768 4.8 half and flat, 5.7 small; 1000^3, whose rows are no whole lines of L2, 8.9
 # square, 10.5 broad 160, 10.7 half and flat, 11.0 broad and three.
+# A convolution of 64 x 64 x 56 x 56 halves by 3 x 3 x 64: long 42, flat 44, once its channels lie
+# innermost (2026-11-30), where 330 MB come from L2.
 TILINGS = (
     HopperTiling("alternating", 128, 128, 6, 2, alternates=True),
     HopperTiling("wide", 128, 256, 4, 2, group=16),
@@ -103,6 +106,7 @@ TILINGS = (
     HopperTiling("half", 128, 64, 8, 2),
     HopperTiling("flat", 64, 128, 8, 1),
     HopperTiling("small", 64, 64, 10, 1),
+    HopperTiling("long", 64, 256, 5, 2, alternates=True),
     HopperTiling("broad 160", 128, 160, 5, 2),
     HopperTiling("few 16", 64, 16, 20, 1, swaps=True),
     HopperTiling("few 32", 64, 32, 16, 1, swaps=True),
@@ -111,10 +115,14 @@ TILINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One factor: whether its rows run along k, and whether they begin at whole lines of L2."""
+    """One factor: whether its rows run along k, and whether they begin at whole lines of L2.
+
+    With `is_in_patches` its tiles are whole patches, of PATCH rows or columns.
+    """
 
     is_along_k: bool
     is_in_lines: bool
+    is_in_patches: bool = False
 
     def stage_bytes(self, extent: int, width: int) -> int:
         """Return the bytes of one stage of `width` values of k; along m or n, in whole tiles."""
@@ -128,8 +136,8 @@ class Side:
 
     @property
     def lines(self) -> int:
-        """How many lines of L2 one row of a tile touches."""
-        return 1 if self.is_in_lines else 2
+        """How many lines of L2 one row of a tile touches; patches come as slowly as two."""
+        return 1 if self.is_in_lines and not self.is_in_patches else 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +145,8 @@ class Need:
     """What a tiling must fit, and `epilogue_ops`, the ops between a sum and its stores.
 
     A tray has at most `tray_columns`, and `tray_bytes` for each sum, over all stores. Of the axes
-    m, n and k, no part of the `open_axes` is sure to have anything in it.
+    m, n and k, no part of the `open_axes` is sure to have anything in it. The `own_share` of the
+    factors' elements are no repetitions.
     """
 
     work: Work
@@ -148,11 +157,17 @@ class Need:
     tray_bytes: int
     a: Side
     b: Side
+    own_share: float = 1.0
 
     @property
     def block_k(self) -> int:
         """Values of k in one stage."""
         return ROW_BYTES // self.work.itemsize
+
+    @property
+    def is_in_patches(self) -> bool:
+        """Whether tiles are whole patches."""
+        return self.a.is_in_patches or self.b.is_in_patches
 
     @property
     def steps(self) -> int:
@@ -163,7 +178,8 @@ class Need:
     def nbytes(self) -> int:
         """The bytes of both factors and one result, each once."""
         work = self.work
-        return work.batch * work.itemsize * ((work.m + work.n) * self.k + work.m * work.n)
+        read = (work.m + work.n) * self.k * self.own_share
+        return int(work.batch * work.itemsize * (read + work.m * work.n))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +245,8 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     nbytes = sum(sizes)
     stages = min(tiling.stages, (target.shared_bytes - tray_bytes - MBARRIER_BYTES) // nbytes)
     is_long = tiling.held * need.epilogue_ops > MOST_OPS
-    if stages < 2 or is_long or (parts > 1 and not trays):
+    cuts = [need.is_in_patches and extent % PATCH > 0 for extent in extents]
+    if stages < 2 or is_long or (parts > 1 and not trays) or any(cuts):
         return None
     mirrors = parts == 1 and work.mirrors(*extents)
     whole = work if mirrors else replace(work, is_symmetric=False)
@@ -237,10 +254,11 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     load, steps = math.ceil(tiles / multiprocessors), math.ceil(need.steps / parts)
     lines = sum([side.lines * size for side, size in zip(sides, sizes, strict=True)])
     products = tiling.block_m * tiling.block_n * need.block_k / PRODUCT_RATES[work.itemsize]
+    arriving = lines if need.is_in_patches else nbytes
     shared_rate = BULK_RATE if need.nbytes <= target.l2_bytes else STREAM_RATE
     rate = min(BULK_RATE, stages * nbytes / LATENCY_CLOCKS)
     sums = max(
-        load * steps * max(products, nbytes / rate),
+        load * steps * max(products, arriving / rate),
         tiles * steps * lines / (shared_rate * multiprocessors),
         need.nbytes / target.rates.copy * CLOCK,
     )
@@ -278,6 +296,8 @@ def _in_two(whole: Candidate, need: Need, target: Target, fewest: float) -> Iter
     work, tiling = need.work, whole.tiling
     rounds = whole.tiles // target.multiprocessors
     if whole.parts > 1 or tiling.swaps or work.batch > 1 or work.is_symmetric or not rounds:
+        return
+    if need.is_in_patches:
         return
     for axis, block in (("m", tiling.block_m), ("n", tiling.block_n)):
         if axis in need.open_axes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import count
+from typing import Any
 
 from tinytensor.codegen.vectorize import stride_of
 from tinytensor.dtype import dtypes
@@ -34,6 +35,8 @@ class FlatContraction:
     """Stores that read the sum over k of a(m, k) * b(k, n), with one range of each class.
 
     `outer` ranges are loops around everything. In the stores the leaf `total` stands for the sum.
+    Where ranges are walked in patches, `windows` has what a copy engine sees of the factors and
+    stores that it can move; each plan has its own.
     """
 
     stores: Nodes
@@ -44,6 +47,7 @@ class FlatContraction:
     m: UOp
     n: UOp
     k: UOp
+    windows: Mapping[UOp, Any] = field(default_factory=dict)
 
 
 def flatten(kernel: Kernel) -> FlatContraction:
@@ -63,7 +67,7 @@ def flatten(kernel: Kernel) -> FlatContraction:
 
     k, k_places = _flat_range(contraction.k, fresh)
     m, m_places = _flat_range(m_ranges, fresh)
-    total = _leaf(contraction.node.attrs, k)
+    total = total_leaf(contraction.node.attrs, k)
     roots = _replace(roots, {**k_places, **m_places, contraction.node: total})
     n_outer, n, roots = _flatten_inside(n_ranges, roots, fresh)
     around = [each for each in kernel.ranges if each not in {*m_ranges, *n_ranges}]
@@ -94,7 +98,7 @@ def _replace(roots: Nodes, places: dict[UOp, UOp]) -> Nodes:
     return tuple([simplify_index(each) for each in replaced])
 
 
-def _leaf(attrs: ContractAttrs, k: UOp) -> UOp:
+def total_leaf(attrs: ContractAttrs, k: UOp) -> UOp:
     """A contraction that reads no memory, to stand for the sum in the stores."""
     nothing = const(attrs.accumulate, 0)
     return UOp(Op.CONTRACT, attrs.accumulate, (nothing, nothing, k), attrs)

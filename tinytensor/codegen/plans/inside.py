@@ -14,34 +14,33 @@ INSIDE = compare(Op.NE, _MARK, index_const(0))
 ACCESSES = (Op.LOAD, Op.STORE)
 
 
-def guard_accesses(roots: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """Return the expressions with INSIDE among what each LOAD and STORE claims."""
+def guard_accesses(roots: tuple[UOp, ...], claim: UOp = INSIDE) -> tuple[UOp, ...]:
+    """Return the expressions with a claim among what each LOAD and STORE claims."""
     guarded: dict[UOp, UOp] = {}
     for node in walk(roots):
         operands = [guarded[each] for each in node.operands]
         rebuilt = node.replace(tuple(operands))
         if node.op in ACCESSES:
-            rebuilt = _guard(rebuilt)
+            rebuilt = _guard(rebuilt, claim)
         guarded[node] = rebuilt
     return tuple([guarded[root] for root in roots])
 
 
-def zero_outside(value: UOp) -> UOp:
-    """Return the expression that is 0, and reads nothing, outside."""
-    (guarded,) = guard_accesses((value,))
+def zero_outside(value: UOp, claim: UOp = INSIDE) -> UOp:
+    """Return the expression that is 0, and reads nothing, where a claim does not hold."""
+    (guarded,) = guard_accesses((value,), claim)
     if value.op is Op.LOAD:
         return guarded
     zero = const(value.dtype, 0)
-    return where(INSIDE, guarded, zero)
+    return where(claim, guarded, zero)
 
 
-def _guard(access: UOp) -> UOp:
+def _guard(access: UOp, claim: UOp) -> UOp:
     own = guard_of(access)
     operands = access.operands
-    claim = INSIDE
     if own is not None:
         operands = operands[:-1]
-        claim = own & INSIDE
+        claim = own & claim
     return UOp(
         access.op,
         access.dtype,

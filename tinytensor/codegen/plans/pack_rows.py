@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tinytensor.codegen.builder import Builder, lane, stack
-from tinytensor.codegen.plans.alignment import ACCESS_BYTES
+from tinytensor.codegen.plans.alignment import ACCESS_BYTES, common_access
 from tinytensor.codegen.plans.amounts import amount, open_builder, split_count
 from tinytensor.codegen.plans.block_operand import Operand
 from tinytensor.codegen.plans.block_raster import divided
 from tinytensor.codegen.plans.inside import INSIDE, zero_outside
-from tinytensor.codegen.vectorize import Evaluator
+from tinytensor.codegen.vectorize import Evaluator, stride_of
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
@@ -22,6 +22,7 @@ from tinytensor.ops.uop import UOp, exact_extent, index_const, walk
 
 THREADS = 256
 LINE_BYTES = 128
+MOST_ROWS = 4  # of a strip: its accesses are in flight together
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +88,15 @@ def read_rows(rows: Rows, scratch: UOp) -> Operand:
 
 
 def write_rows(rows: Rows, scratch: UOp, kernel: Kernel) -> Linear:
-    """Emit the launch that computes a factor's elements, 16 bytes a thread."""
-    width, pieces = rows.access, rows.pieces
+    """Emit the launch that computes a factor's elements, 16 bytes of one row or of a few a thread.
+
+    Of a factor that is adjacent along an outer range, each thread reads some of its values at once
+    and writes them to a row each: so every sector is read and written in whole.
+    """
+    width, pieces, strip = rows.access, rows.pieces, _strip_of(rows)
+    taken = {each: strip.rows if each is strip.across else 1 for each in rows.outer}
     for each in rows.outer:
-        pieces = pieces * exact_extent(each)
+        pieces = pieces * split_count(exact_extent(each), taken[each])
     blocks = split_count(pieces, THREADS)
     b = open_builder(kernel, blocks, THREADS)
     piece = b.value(b.block(0) * THREADS + b.thread)
@@ -98,25 +104,51 @@ def write_rows(rows: Rows, scratch: UOp, kernel: Kernel) -> Linear:
         number, within = divided(b, piece, amount(b, rows.pieces))
         places: dict[UOp, UOp] = {}
         for each in reversed(rows.outer):
-            number, places[each] = divided(b, number, amount(b, exact_extent(each)))
+            count = split_count(exact_extent(each), taken[each])
+            number, place = divided(b, number, amount(b, count))
+            places[each] = b.value(place * taken[each]) if taken[each] > 1 else place
         first = within * width
-        values = _values(b, rows.operand, places, first, width)
-        b.store(scratch, rows.start_of(places, b.index(0)) + first, stack(values))
+        values = _values(b, rows.operand, places, first, width, strip)
+        for row in range(strip.rows):
+            here = {each: at + row if each is strip.across else at for each, at in places.items()}
+            held = [lane(each, row) if each.dtype.lanes > 1 else each for each in values]
+            b.store(scratch, rows.start_of(here, b.index(0)) + first, stack(held))
     return b.finish()
 
 
+@dataclass(frozen=True, slots=True)
+class _Strip:
+    """What a thread takes: pieces of so many rows, neighbors along the range `across`."""
+
+    across: UOp | None
+    rows: int
+
+
+def _strip_of(rows: Rows) -> _Strip:
+    value = rows.operand.value
+    loads = [each for each in walk((value,)) if each.op is Op.LOAD]
+    for each in rows.outer if rows.operand.access == 1 else ():
+        if loads and all(stride_of(load.operands[1], each) == 1 for load in loads):
+            return _Strip(each, common_access((value,), each, {each: MOST_ROWS}, MOST_ROWS))
+    return _Strip(None, 1)
+
+
 def _values(
-    b: Builder, operand: Operand, places: dict[UOp, UOp], first: UOp, width: int
+    b: Builder, operand: Operand, places: dict[UOp, UOp], first: UOp, width: int, strip: _Strip
 ) -> list[UOp]:
-    """Return `width` elements of a row from `first` on, 0 beyond its end."""
+    """Return `width` elements of a row from `first` on, 0 beyond its end; of a strip, vectors."""
     value = zero_outside(operand.value)
     values: list[UOp] = []
+    is_strip = strip.rows > 1
+    lanes = (strip.across, strip.rows) if is_strip else (operand.inner, operand.access)
     for begin in range(0, width, operand.access):
         here = first + begin if begin else first
         inside = here < amount(b, exact_extent(operand.inner))
         ranges = {**places, operand.inner: here}
-        evaluator = Evaluator(b, ranges, operand.inner, operand.access, known={INSIDE: inside})
+        evaluator = Evaluator(b, ranges, *lanes, known={INSIDE: inside})
         piece = evaluator.value(value)
-        lanes = range(operand.access)
-        values += [lane(piece, i) if piece.dtype.lanes > 1 else piece for i in lanes]
+        if is_strip or piece.dtype.lanes == 1:
+            values += [piece] * operand.access
+        else:
+            values += [lane(piece, i) for i in range(operand.access)]
     return values

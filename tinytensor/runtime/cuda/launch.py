@@ -228,12 +228,13 @@ def encode_tensor_map(
     """Describe the buffer at an address to the bulk copy engine, in its own 128 bytes.
 
     Source: CUDA driver API, cuTensorMapEncodeTiled; shapes innermost first, strides in bytes and
-    without the innermost one.
+    without the innermost one. A box is given by the places it spans, of which it takes some.
     """
     api = driver.api
     kind = ROUNDED_TYPE if described.rounds else ELEMENT_TYPES[described.itemsize]
     element = f"CU_TENSOR_MAP_DATA_TYPE_{kind}"
     swizzle = f"CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[described.swizzle_bytes]}"
+    steps = described.steps or (1,) * len(described.box)
     encoded = driver.call(
         "cuTensorMapEncodeTiled",
         driver.constant("CUtensorMapDataType", element),
@@ -241,8 +242,8 @@ def encode_tensor_map(
         address + described.offset_bytes,
         [api.cuuint64_t(extent) for extent in shape],
         [api.cuuint64_t(stride) for stride in described.strides_bytes],
-        [api.cuuint32_t(extent) for extent in described.box],
-        [api.cuuint32_t(1) for _ in described.box],
+        [api.cuuint32_t(n * step) for n, step in zip(described.box, steps, strict=True)],
+        [api.cuuint32_t(step) for step in steps],
         driver.constant("CUtensorMapInterleave", "CU_TENSOR_MAP_INTERLEAVE_NONE"),
         driver.constant("CUtensorMapSwizzle", swizzle),
         driver.constant("CUtensorMapL2promotion", "CU_TENSOR_MAP_L2_PROMOTION_L2_256B"),
