@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinytensor.ops.extents import index_at
-from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.size import numbered_variables
 from tinytensor.ops.uop import UOp, substitute_all
 from tinytensor.schedule.kernels import KernelCall
@@ -14,13 +13,11 @@ from tinytensor.schedule.kernels import KernelCall
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A kernel, the numbers in the walk of what it touches, and its variables among the graph's."""
+    """A kernel's call, with numbers for what it touches: in the walk, and among the variables."""
 
-    kernel: Kernel
+    bare: KernelCall
     nodes: tuple[int, ...]
-    extents: tuple[int, ...]
     variables: tuple[int, ...]
-    apart: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +39,10 @@ class Family:
     def calls_in(self, order: Sequence[UOp], variables: Sequence[UOp]) -> list[KernelCall]:
         """Return the kernels' calls in a graph of the structure."""
         return [
-            KernelCall(
-                each.kernel,
-                tuple([order[number] for number in each.nodes]),
-                each.extents,
-                tuple([variables[number] for number in each.variables]),
-                each.apart,
+            replace(
+                each.bare,
+                nodes=tuple([order[number] for number in each.nodes]),
+                variables=tuple([variables[number] for number in each.variables]),
             )
             for each in self.calls
         ]
@@ -64,11 +59,9 @@ def family_of(
     known = numbered_variables(variables)
     kept = [
         Call(
-            each.kernel,
+            replace(each, nodes=(), variables=()),
             tuple([numbers[node] for node in each.nodes]),
-            each.extents,
             tuple([variables.index(node) for node in each.variables]),
-            each.apart,
         )
         for each in calls
     ]

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -47,22 +48,14 @@ def make_program(kernel: Kernel, target: Target, is_shown: bool, model: str = ""
     winner = None if config.tune == "0" else find_winner(kernel, target, model)
     key = key_of((_text_of(kernel), winner), target)
     record = None if is_shown else store.get_text(key)
-    known = None if record is None else _read(record)
-    if known is not None:
-        return Made(known, None)
+    if record is not None:
+        with suppress(*UNUSABLE):
+            return Made(read_program(json.loads(record)), None)
     with stage("lower: import"):
         lower = lazy_import("tinytensor.codegen.lower", None, "realize").lower
     lowered: Lowered = lower(kernel, target, winner)
     store.put_text(key, json.dumps(asdict(lowered.program)))
     return Made(lowered.program, lowered)
-
-
-def _read(record: str) -> Program | None:
-    """Return the program that a record holds; None if it holds something else."""
-    try:
-        return read_program(json.loads(record))
-    except UNUSABLE:
-        return None
 
 
 def read_program(record: Fields) -> Program:
@@ -76,24 +69,21 @@ def read_program(record: Fields) -> Program:
 
 
 def _read_launch(record: Fields) -> LaunchShape:
-    x, y, z = record["grid"]
-    maps = tuple([_read_map(each) for each in record["tensor_maps"]])
-    return LaunchShape(**{**record, "grid": (x, y, z), "tensor_maps": maps})
+    maps = tuple([TensorMap(**_with_tuples(each)) for each in record["tensor_maps"]])
+    return LaunchShape(**{**_with_tuples(record), "tensor_maps": maps})
 
 
-def _read_map(record: Fields) -> TensorMap:
-    """Return a tensor map: its lists were tuples."""
-    lists = {name: tuple(each) for name, each in record.items() if isinstance(each, list)}
-    return TensorMap(**{**record, **lists})
+def _with_tuples(record: Fields) -> Fields:
+    """Return a record whose lists are tuples, as they were before it was written."""
+    return {name: tuple(x) if isinstance(x, list) else x for name, x in record.items()}
 
 
 def find_winner(kernel: Kernel, target: Target, model: str) -> Winner | None:
     """Return the fastest candidate that was measured on a device of that model, if any was."""
     record = open_cache().get_text(_hash((_text_of(kernel), model), target))
-    try:
+    with suppress(*UNUSABLE):
         return None if record is None else Winner(**json.loads(record))
-    except UNUSABLE:
-        return None
+    return None
 
 
 def keep_winner(kernel: Kernel, target: Target, model: str, winner: Winner) -> None:

@@ -49,4 +49,4 @@ def test_the_last_plan_takes_every_kernel():
     kernel = kernel_of(R, index=R, elements=6, value=lambda source: load(source, R) + 1)
 
     assert PLANS[-1].name == "loops"
-    assert PLANS[-1].facts(kernel, CPU_AVX512) is kernel
+    assert PLANS[-1].module.facts(kernel, CPU_AVX512) is kernel

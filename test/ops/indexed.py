@@ -34,7 +34,7 @@ def contract(a, b, batch, m, n, k, accumulate=dtypes.float32):
 
 def facts(node, batch, m, n, k):
     a, b = node.operands[:2]
-    return Contraction(node, batch, m, n, k, a.op is not Op.LOAD, b.op is not Op.LOAD)
+    return Contraction(node, batch, m, n, k)
 
 
 def kernel(sink, ranges, *buffers, written=(0,), contraction=None):

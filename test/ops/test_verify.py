@@ -183,13 +183,9 @@ REFUSED = {
         "batch=() m=(0) n=(1) k=(2) accumulate=float32; it has at most one.",
     ),
     "facts repeat the attrs": (
-        lambda: multiplied(contraction=Contraction(PRODUCT, (), (N,), (M,), (K,), False, False)),
+        lambda: multiplied(contraction=Contraction(PRODUCT, (), (N,), (M,), (K,))),
         "facts about m differ: %16 = CONTRACT float32 %11 %15 %9 "
         "batch=() m=(0) n=(1) k=(2) accumulate=float32; they repeat the attrs.",
-    ),
-    "facts know a prologue": (
-        lambda: multiplied(contraction=Contraction(PRODUCT, (), (M,), (N,), (K,), True, False)),
-        "facts about its prologue are wrong: %11 = LOAD float32 %6 %10; a bare load has none.",
     ),
 }
 
@@ -206,7 +202,7 @@ def contracted(b_value, m=(M,), n=(N,), k=(K,), folded=None):
     if folded is not None:
         node = UOp(node.op, node.dtype, (*node.operands[:2], *folded), node.attrs)
     root = sink(store(OUT, M * 3 + N, node))
-    contraction = Contraction(node, (), m, n, k, False, b_value.op is not Op.LOAD)
+    contraction = Contraction(node, (), m, n, k)
     return kernel(root, (M, N), OUT, X, W, contraction=contraction)
 
 

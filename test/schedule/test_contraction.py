@@ -84,13 +84,13 @@ def test_a_cast_that_widens_exactly_is_no_prologue(dtype):
         dtype,
         dtypes.float32,
     )
-    assert (fact.prologue_a, fact.prologue_b) == (False, False)
+    assert fact.prologues == ""
 
 
 def test_other_work_on_a_factor_is_its_prologue():
     fact = contraction_of(zeros(4, 3).relu() @ zeros(3, 5))
 
-    assert (fact.prologue_a, fact.prologue_b) == (True, False)
+    assert fact.prologues == "a"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tinytensor.ops.uop import UOp, binary, buffer, cast, const, make_range, whe
 from tinytensor.schedule.lower_views import (
     ZERO,
     Lowering,
+    Point,
     flatten,
     ranges_over,
     reshape_index,
@@ -38,7 +39,7 @@ def computed(root, leaf, values):
     index = ranges_over(root.shape, 0)
     result = np.zeros(math.prod(root.shape), root.dtype.storage_numpy)
     target = UOp(Op.PARAM, root.dtype, (), ParamAttrs(0, result.size))
-    element = lowering.value(root, index)
+    element = lowering.value(Point(root, index))
     store = UOp(Op.STORE, dtypes.void, (target, flatten(index, root.shape), element))
     ranges = [each for each in index if each is not ZERO]
     run_sink(UOp(Op.SINK, dtypes.void, (store,)), ranges, [result, values.reshape(-1)])
@@ -127,7 +128,7 @@ def test_a_padded_element_is_read_under_its_guard_only():
     param = UOp(Op.PARAM, dtypes.float32, (), ParamAttrs(0, 4))
     (r0,) = index = ranges_over((6,), 0)
 
-    element = Lowering({leaf: param}, 1).value(pad(leaf, (2,), (0,), 0.0), index)
+    element = Lowering({leaf: param}, 1).value(Point(pad(leaf, (2,), (0,), 0.0), index))
 
     moved = r0 + -2
     guard = moved >= ZERO
@@ -145,7 +146,9 @@ def test_an_index_from_memory_is_held_inside_its_axis():
     numbers = UOp(Op.PARAM, dtypes.int64, (), ParamAttrs(1, 15))
     r0, r1 = index = ranges_over((5, 3), 0)
 
-    element = Lowering({leaf: table, places: numbers}, 2).value(gather(leaf, (0,), places), index)
+    element = Lowering({leaf: table, places: numbers}, 2).value(
+        Point(gather(leaf, (0,), places), index)
+    )
 
     loaded = UOp(Op.LOAD, dtypes.int64, (numbers, flatten(index, (5, 3))))
     held = binary(Op.MIN, binary(Op.MAX, loaded, 0), 3)
@@ -159,7 +162,7 @@ def test_an_index_that_is_proven_inside_is_taken_as_it_is():
     table = UOp(Op.PARAM, dtypes.float32, (), ParamAttrs(0, 4))
     (r0,) = index = ranges_over((4,), 0)
 
-    element = Lowering({leaf: table}, 1).value(gather(leaf, (0,), iota(4)), index)
+    element = Lowering({leaf: table}, 1).value(Point(gather(leaf, (0,), iota(4)), index))
 
     assert simplify((element,))[0] is UOp(Op.LOAD, dtypes.float32, (table, r0))
 
@@ -180,7 +183,7 @@ def test_a_shared_value_is_lowered_once_for_each_index():
         x = UOp(Op.ADD, dtypes.float32, (x, x))
     lowering = Lowering({leaf: UOp(Op.PARAM, dtypes.float32, (), ParamAttrs(0, 3))}, 1)
 
-    lowering.value(x, ranges_over((3,), 0))
+    lowering.value(Point(x, ranges_over((3,), 0)))
 
     assert len(lowering.memo) == 61
 

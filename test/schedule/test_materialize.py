@@ -53,7 +53,7 @@ def test_a_factor_is_weighed_by_blocks_of_the_other_range():
 
     (kernel,) = kernels_of(x.exp() @ y)
 
-    assert kernel.contraction.prologue_a
+    assert kernel.contraction.prologues == "a"
 
 
 @pytest.mark.parametrize(("fuse", "count"), [(0, 3), (1, 1)])

@@ -93,7 +93,7 @@ class BlockBuilder(Builder):
         self._running_threads = warps * WARP_THREADS
         yield self.thread - first * WARP_THREADS
         self._running_threads = self.threads
-        self._effect(self._marker(Op.ENDROLE, opened))
+        self._ordered(Op.ENDROLE, dtypes.void, opened)
 
     # Shared memory.
     def shared(self, dtype: DType, elements: int) -> UOp:

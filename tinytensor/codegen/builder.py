@@ -13,13 +13,12 @@ from tinytensor.ops.attrs import (
     EffectAttrs,
     LanesAttrs,
     LoopAttrs,
-    ParamAttrs,
     WorkspaceAttrs,
 )
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.linear import UNORDERED, Linear
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import Number, UOp, const
+from tinytensor.ops.uop import Number, UOp, const, make_param
 
 ALIGNMENT_BYTES = 64
 
@@ -53,7 +52,7 @@ class Builder:
     def param(self, number: int) -> UOp:
         """Return the kernel's buffer of that number."""
         param = self.params[number]
-        return UOp(Op.PARAM, param.dtype, (), ParamAttrs(number, param.elements))
+        return make_param(param.dtype, number, param.elements)
 
     def workspace(self, dtype: DType, elements: int) -> UOp:
         """Return a fresh region of scratch memory, 64-byte aligned."""
@@ -76,18 +75,18 @@ class Builder:
         attrs = LoopAttrs(self._next_order(), step, unroll)
         variable = self._effect(UOp(Op.LOOP, self.index_dtype, (first, last), attrs))
         yield variable
-        self._effect(self._marker(Op.ENDLOOP, variable))
+        self._ordered(Op.ENDLOOP, dtypes.void, variable)
 
     @contextmanager
     def branch(self, cond: UOp) -> Iterator[UOp]:
         """Open a block that runs when cond; gives the IF, which `otherwise` takes."""
-        opened = self._effect(self._marker(Op.IF, cond))
+        opened = self._ordered(Op.IF, dtypes.void, cond)
         yield opened
-        self._effect(self._marker(Op.ENDIF, opened))
+        self._ordered(Op.ENDIF, dtypes.void, opened)
 
     def otherwise(self, opened: UOp) -> None:
         """Start the other half of the innermost open branch."""
-        self._effect(self._marker(Op.ELSE, opened))
+        self._ordered(Op.ELSE, dtypes.void, opened)
 
     # Values and state.
     def value(self, node: UOp) -> UOp:
@@ -97,7 +96,7 @@ class Builder:
 
     def register(self, dtype: DType, initial: UOp | Number | None = None) -> UOp:
         """Declare a register variable, perhaps with a value (a number fills every lane)."""
-        variable = self._effect(UOp(Op.REGISTER, dtype, (), EffectAttrs(self._next_order())))
+        variable = self._ordered(Op.REGISTER, dtype)
         if initial is None:
             return variable
         if not isinstance(initial, UOp):
@@ -107,13 +106,11 @@ class Builder:
 
     def read(self, register: UOp) -> UOp:
         """Return the register's value as it is now."""
-        attrs = EffectAttrs(self._next_order())
-        return self._effect(UOp(Op.READ, register.dtype, (register,), attrs))
+        return self._ordered(Op.READ, register.dtype, register)
 
     def write(self, register: UOp, value: UOp) -> None:
         """Set the register."""
-        attrs = EffectAttrs(self._next_order())
-        self._effect(UOp(Op.WRITE, dtypes.void, (register, value), attrs))
+        self._ordered(Op.WRITE, dtypes.void, register, value)
 
     # Memory.
     def load(
@@ -123,12 +120,11 @@ class Builder:
 
         With a scalar guard, everything reads 0 when it is false and memory is not touched.
         """
+        pure = self.load_unwritten(source, index, lanes, valid, guard)
         if source.op is Op.PARAM and not self.params[source.attrs.number].written:
-            return self.load_unwritten(source, index, lanes, valid, guard)
-        dtype = source.dtype.vector(lanes)
-        operands = (source, index) if guard is None else (source, index, guard)
+            return pure
         attrs = AccessAttrs(self._next_order(), valid or lanes)
-        return self._effect(UOp(Op.LOAD, dtype, operands, attrs))
+        return self._effect(UOp(Op.LOAD, pure.dtype, pure.operands, attrs))
 
     def load_unwritten(
         self, source: UOp, index: UOp, lanes: int = 1, valid: int = 0, guard: UOp | None = None
@@ -154,8 +150,8 @@ class Builder:
         self._order += 1
         return self._order
 
-    def _marker(self, op: Op, operand: UOp) -> UOp:
-        return UOp(op, dtypes.void, (operand,), EffectAttrs(self._next_order()))
+    def _ordered(self, op: Op, dtype: DType, *operands: UOp) -> UOp:
+        return self._effect(UOp(op, dtype, operands, EffectAttrs(self._next_order())))
 
     def _effect(self, node: UOp) -> UOp:
         for each in node.operands:

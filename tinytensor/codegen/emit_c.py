@@ -9,7 +9,6 @@ from tinytensor.codegen.emit_c_functions import load_function, store_function
 from tinytensor.codegen.emit_c_types import (
     CKind,
     CType,
-    declare_loose_vector,
     declare_vector,
     storage_type,
 )
@@ -62,7 +61,7 @@ def _declare_vectors(body: str, target: Target, name: str) -> list[str]:
                 f"emit c: {name}: no register holds this vector: {ctype.short}; it must have a "
                 f"power of two of lanes and at most {target.vector_bytes} bytes."
             )
-        declarations.add(declare_loose_vector(ctype) if loose else declare_vector(ctype))
+        declarations.add(declare_vector(ctype, loose))
     lines = sorted(declarations)
     if "INLINE " in body:
         lines.append("#define INLINE static inline __attribute__((always_inline))")

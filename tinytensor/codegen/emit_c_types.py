@@ -77,17 +77,11 @@ def mask_type(lanes: int, bits: int) -> CType:
     return CType("b", LEAST_MASK_BITS) if lanes == 1 else CType("i", bits, lanes)
 
 
-def declare_vector(ctype: CType) -> str:
-    """Declare a vector type."""
-    element = SCALARS[ctype.kind, ctype.bits]
-    return f"typedef {element} {ctype.short} __attribute__((vector_size({ctype.nbytes})));"
-
-
-def declare_loose_vector(ctype: CType) -> str:
-    """Declare a vector type for memory that is aligned like one element only."""
-    element = SCALARS[ctype.kind, ctype.bits]
-    attributes = f"vector_size({ctype.nbytes}), aligned({ctype.bits // 8}), may_alias"
-    return f"typedef {element} {ctype.short}_loose __attribute__(({attributes}));"
+def declare_vector(ctype: CType, loose: str) -> str:
+    """Declare a vector type; a `_loose` one for memory that is aligned like one element only."""
+    aligned = f", aligned({ctype.bits // 8}), may_alias" if loose else ""
+    attributes = f"vector_size({ctype.nbytes}){aligned}"
+    return f"typedef {ctype.scalar.name} {ctype.short}{loose} __attribute__(({attributes}));"
 
 
 def constant_text(dtype: DType, bits: int) -> str:

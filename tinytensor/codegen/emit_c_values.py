@@ -118,12 +118,10 @@ def _can_wrap(node: UOp) -> bool:
 
 
 def _arithmetic(e: ValueEmitter, node: UOp, x: Value, y: Value) -> Value:
-    ctype, symbol = x.ctype, SYMBOLS[node.op]
-    if ctype.kind == "f":
-        return Value(f"{x.operand} {symbol} {y.operand}", ctype, is_atom=False)
-    if not _can_wrap(node) and ctype.bits >= PROMOTED_BITS:
-        return Value(f"{x.operand} {symbol} {y.operand}", ctype, is_atom=False)
-    return _wrapping(f"{{}} {symbol} {{}}", ctype, x, y)
+    is_wide = x.ctype.bits >= PROMOTED_BITS
+    if x.ctype.kind == "f" or (is_wide and not _can_wrap(node)):
+        return _infix(e, node, x, y)
+    return _wrapping(f"{{}} {SYMBOLS[node.op]} {{}}", x.ctype, x, y)
 
 
 def _wrapping(template: str, ctype: CType, *operands: Value) -> Value:
@@ -137,7 +135,7 @@ def _wrapping(template: str, ctype: CType, *operands: Value) -> Value:
     return Value(f"({ctype.name})({text})", ctype)
 
 
-def _divide(e: ValueEmitter, node: UOp, x: Value, y: Value) -> Value:
+def _infix(e: ValueEmitter, node: UOp, x: Value, y: Value) -> Value:
     text = f"{x.operand} {SYMBOLS[node.op]} {y.operand}"
     return Value(text, x.ctype, is_atom=False)
 
@@ -149,7 +147,7 @@ def _negate(e: ValueEmitter, node: UOp, x: Value) -> Value:
 
 
 def _compare(e: ValueEmitter, node: UOp, x: Value, y: Value) -> Value:
-    text = f"{x.operand} {SYMBOLS[node.op]} {y.operand}"
+    text = _infix(e, node, x, y).text
     ctype = mask_type(node.dtype.lanes, x.ctype.bits)
     if ctype.lanes > 1:
         return Value(f"({ctype.name})({text})", ctype)
@@ -163,7 +161,7 @@ def _bits(e: ValueEmitter, node: UOp, x: Value, y: Value) -> Value:
             sign = "~" if x.ctype.lanes > 1 else "!"
             return Value(f"{sign}{x.operand}", x.ctype)
         y = convert(y, x.ctype)
-    return Value(f"{x.operand} {SYMBOLS[node.op]} {y.operand}", x.ctype, is_atom=False)
+    return _infix(e, node, x, y)
 
 
 def _shift_left(e: ValueEmitter, node: UOp, x: Value, y: Value) -> Value:
@@ -247,7 +245,7 @@ def _call(e: ValueEmitter, node: UOp, cond: Value, *operands: Value) -> Value:
 
 EXPRESSIONS: dict[Op, Callable[..., Value]] = {
     **dict.fromkeys((Op.ADD, Op.SUB, Op.MUL), _arithmetic),
-    **dict.fromkeys((Op.DIV, Op.TRUNCDIV, Op.TRUNCMOD, Op.SHR), _divide),
+    **dict.fromkeys((Op.DIV, Op.TRUNCDIV, Op.TRUNCMOD, Op.SHR), _infix),
     **dict.fromkeys(COMPARE, _compare),
     **dict.fromkeys((Op.AND, Op.OR, Op.XOR), _bits),
     Op.CONST: _const,

@@ -18,8 +18,7 @@ from tinytensor.codegen.legalize_integers import (
     BOOL_RULES,
     divide_toward_floor,
     legalize_bool,
-    shift_left,
-    shift_right,
+    legalize_shift,
 )
 from tinytensor.codegen.legalize_philox import legalize_philox
 from tinytensor.codegen.placement import Placement, drop_unused
@@ -36,10 +35,9 @@ Rule = Callable[[UOp, Target], UOp]
 RULES: dict[Op, Rule] = {
     **dict.fromkeys((Op.MAX, Op.MIN), legalize_maximum),
     **dict.fromkeys(FUNCTIONS, legalize_function),
+    **dict.fromkeys((Op.SHL, Op.SHR), legalize_shift),
     Op.FLOORDIV: divide_toward_floor,
     Op.MOD: legalize_modulo,
-    Op.SHL: shift_left,
-    Op.SHR: shift_right,
     Op.PHILOX: legalize_philox,
     Op.CAST: legalize_cast,
 }

@@ -123,22 +123,15 @@ def _is_past_floor(rest: UOp, divisor: UOp) -> UOp:
     return compare(Op.NE, rest, zero) & ((rest < zero) ^ (divisor < zero))
 
 
-def shift_left(node: UOp, target: Target) -> UOp:
-    """x << y  ->  WHERE(y inside, x << (y & bits - 1), 0).  Always legal."""
+def legalize_shift(node: UOp, target: Target) -> UOp:
+    """x << y  ->  WHERE(y inside, x << (y & bits - 1), 0); x >> y: else the sign.  Always legal."""
     x, y = node.operands
     if _is_inside_width(y):
         return node
-    return where(_is_inside(y), binary(Op.SHL, x, _masked(y)), 0)
-
-
-def shift_right(node: UOp, target: Target) -> UOp:
-    """x >> y  ->  WHERE(y inside, x >> (y & bits - 1), the sign of x).  Always legal."""
-    x, y = node.operands
-    if _is_inside_width(y):
-        return node
-    last = operand(y, node.dtype.bits - 1)
-    outside = operand(x, 0) if node.dtype.kind == "uint" else binary(Op.SHR, x, last)
-    return where(_is_inside(y), binary(Op.SHR, x, _masked(y)), outside)
+    outside = operand(x, 0)
+    if node.op is Op.SHR and node.dtype.kind == "int":
+        outside = binary(Op.SHR, x, node.dtype.bits - 1)
+    return where(_is_inside(y), binary(node.op, x, _masked(y)), outside)
 
 
 def _masked(y: UOp) -> UOp:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Protocol
 
 from tinytensor.codegen.plans import (
     contraction,
     cuda_contraction,
     cuda_ffma,
-    cuda_folding,
     cuda_hopper,
     cuda_instances,
     cuda_loops,
@@ -39,70 +39,46 @@ class Candidate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A way to run kernels.
+    """A way to run kernels: the module that says what it takes, and lowers that.
 
-    `facts` takes a kernel, gives the reason to decline it, or gives None when the kernel is of
-    another kind, so that there is nothing to say. A plan with `candidates` lists those that are
-    legal, by estimate the best first; `lower` and `describe` take one of them, or the first. A
-    `version` that is raised forgets the winners found before.
+    Its `facts` takes a kernel, gives the reason to decline it, or gives None when the kernel is of
+    another kind, so that there is nothing to say. Its `candidates`, if it has any, lists those that
+    are legal, by estimate the best first; `lower` and `describe` take one of them, or the first.
+    `lower` gives one launch or several in order. A `version` that is raised forgets the winners
+    found before.
     """
 
     name: str
-    facts: Callable[[Kernel, Target], Any]  # each plan's own record, read by its `lower` alone
-    lower: Callable[..., Linear | tuple[Linear, ...]]  # several: launches in order
-    describe: Callable[..., str] = lambda facts, target: "takes it."
-    takes_open: bool = False  # whether indices and extents may be known only at launch
-    candidates: Callable[[Any, Target], Sequence[Candidate]] = lambda facts, target: ()
+    module: ModuleType
+    takes_open: bool = True  # whether indices and extents may be known only at launch
     version: int = 1
+
+    # Any: each plan's facts are a record of its own.
+    def candidates(self, facts: Any, target: Target) -> Sequence[Candidate]:  # noqa: ANN401
+        """List the ways in which the plan can run what it found; none where there is but one."""
+        found: Sequence[Candidate] = ()
+        if hasattr(self.module, "candidates"):
+            found = self.module.candidates(facts, target)
+        return found
 
 
 # Best first; the last one takes every kernel.
 PLANS = (
-    Plan("instances", instances.facts, instances.lower, instances.describe),
-    Plan(
-        "contraction",
-        contraction.facts,
-        contraction.lower,
-        contraction.describe,
-        takes_open=True,
-        candidates=contraction.candidates,
-    ),
-    Plan("reduction", reduction.facts, reduction.lower, reduction.describe, takes_open=True),
-    Plan("pointwise", pointwise.facts, pointwise.lower, pointwise.describe, takes_open=True),
-    Plan("loops", loops.facts, loops.lower, loops.describe, takes_open=True),
+    Plan("instances", instances, takes_open=False),
+    Plan("contraction", contraction),
+    Plan("reduction", reduction),
+    Plan("pointwise", pointwise),
+    Plan("loops", loops),
 )
 CUDA_PLANS = (
-    Plan("instances", cuda_instances.facts, cuda_instances.lower, cuda_instances.describe),
-    Plan(
-        "hopper",
-        cuda_hopper.facts,
-        cuda_hopper.lower,
-        cuda_hopper.describe,
-        takes_open=True,
-        candidates=cuda_hopper.candidates,
-        version=2,
-    ),
-    Plan(
-        "contraction",
-        cuda_contraction.facts,
-        cuda_contraction.lower,
-        cuda_contraction.describe,
-        takes_open=True,
-        candidates=cuda_contraction.candidates,
-    ),
-    Plan(
-        "multiply-add",
-        cuda_ffma.facts,
-        cuda_ffma.lower,
-        cuda_ffma.describe,
-        takes_open=True,
-        candidates=cuda_ffma.candidates,
-        version=2,
-    ),
-    Plan("reduction", cuda_reduction.facts, cuda_folding.lower, cuda_reduction.describe, True),
-    Plan("turning", cuda_turning.facts, cuda_turning.lower, cuda_turning.describe),
-    Plan("pointwise", cuda_pointwise.facts, cuda_pointwise.lower, cuda_pointwise.describe, True),
-    Plan("loops", cuda_loops.facts, cuda_loops.lower, cuda_loops.describe, True),
+    Plan("instances", cuda_instances, takes_open=False),
+    Plan("hopper", cuda_hopper, version=2),
+    Plan("contraction", cuda_contraction),
+    Plan("multiply-add", cuda_ffma, version=2),
+    Plan("reduction", cuda_reduction),
+    Plan("turning", cuda_turning, takes_open=False),
+    Plan("pointwise", cuda_pointwise),
+    Plan("loops", cuda_loops),
 )
 PLANS_BY_KIND = {"c": PLANS, "cuda": CUDA_PLANS}
 
@@ -132,10 +108,10 @@ def choose(kernel: Kernel, target: Target, winner: Winner | None = None) -> Choi
     given: list[Candidate] = []
     if winner is not None and (winner.plan, winner.version) == (plan.name, plan.version):
         given = [each for each in plan.candidates(facts, target) if each.name == winner.candidate]
-    decisions = [Decision("plan", plan.name, plan.describe(facts, target, *given[:1]))]
+    decisions = [Decision("plan", plan.name, plan.module.describe(facts, target, *given[:1]))]
     if winner is not None and given:
         decisions.append(Decision("tune", winner.candidate, winner.reason))
-    made = plan.lower(facts, target, *given[:1])
+    made = plan.module.lower(facts, target, *given[:1])
     linears = (made,) if isinstance(made, Linear) else made
     return Choice(plan.name, linears, (*decisions, *taken.declined))
 
@@ -145,7 +121,7 @@ def take(kernel: Kernel, target: Target) -> Taken:
     declined: list[Decision] = []
     is_open = any(each.dtype is dtypes.index for each in kernel.variables)
     for plan in PLANS_BY_KIND[target.kind]:
-        facts = plan.facts(kernel, target)
+        facts = plan.module.facts(kernel, target)
         if facts is None:
             continue
         if is_open and not plan.takes_open:

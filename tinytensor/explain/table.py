@@ -269,9 +269,7 @@ def facts_of(each: ExplainedKernel) -> dict[str, str]:
     }
     facts = each.kernel.contraction
     if facts is not None:
-        computed = {"a": facts.prologue_a, "b": facts.prologue_b}
-        names = [name for name, is_computed in computed.items() if is_computed]
-        found["factors"] = f"computed on the way in: {' and '.join(names) or 'none'}"
+        found["factors"] = f"computed on the way in: {' and '.join(facts.prologues) or 'none'}"
     found["candidates"] = _candidate_words(each)
     return {name: value for name, value in found.items() if value}
 

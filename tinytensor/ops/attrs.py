@@ -24,6 +24,17 @@ class Combine(Enum):
 
     __hash__ = object.__hash__
 
+    def identity(self, dtype: DType) -> int | float:
+        """Return what changes nothing that it is folded with; of argmax, the value to begin from.
+
+        >>> from tinytensor.dtype import dtypes
+        >>> Combine.MAX.identity(dtypes.int8), Combine.MUL.identity(dtypes.float32)
+        (-128, 1)
+        """
+        whole = {Combine.ADD: 0, Combine.OR: 0, Combine.MUL: 1, Combine.AND: -1}
+        least = dtype.min if self in (Combine.MAX, Combine.ARGMAX) else dtype.max
+        return whole.get(self, least)
+
 
 @dataclass(frozen=True, slots=True)
 class ConstAttrs:
@@ -108,12 +119,11 @@ class ExtentAttrs:
 
 @dataclass(frozen=True, slots=True)
 class VariableAttrs:
-    """VARIABLE: which scalar it is, and of an integer its ends and what it is a multiple of."""
+    """VARIABLE: which scalar it is, and of an integer its ends."""
 
     number: int
     least: int = 0
     most: int = 0
-    multiple_of: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,8 @@ def _range(node: UOp) -> Bounds:
     return 0, max(node.extent - 1, 0)
 
 
-def _most(extent: int) -> int:
+def most_of(extent: int) -> int:
+    """Return the greatest value that an extent has at any launch."""
     return int(bounds_of(extent.expression)[1]) if isinstance(extent, Open) else extent
 
 
@@ -96,7 +97,7 @@ def _variable(node: UOp) -> Bounds:
 
 
 def _iota(node: UOp) -> Bounds:
-    return _fit(node.dtype, 0, max(_most(node.attrs.extent) - 1, 0))
+    return _fit(node.dtype, 0, max(most_of(node.attrs.extent) - 1, 0))
 
 
 def _add(node: UOp) -> Bounds:
@@ -266,7 +267,7 @@ def _loop(node: UOp) -> Bounds:
 def _reduce(node: UOp) -> Bounds:
     x, *ranges = node.operands
     extents = [each.extent for each in ranges]
-    extents += [_most(x.shape[axis]) for axis in node.attrs.axes]
+    extents += [most_of(x.shape[axis]) for axis in node.attrs.axes]
     count = math.prod(extents)
     if node.attrs.combine in (Combine.ARGMAX, Combine.ARGMIN):
         return 0, max(count - 1, 0)

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tinytensor.dtype import DType
-from tinytensor.ops.attrs import ExtentAttrs, ParamAttrs
+from tinytensor.ops.attrs import ExtentAttrs
 from tinytensor.ops.kernel import Kernel, Param
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, make_range, substitute, walk
+from tinytensor.ops.uop import UOp, make_param, make_range, substitute, walk
 
 MOST_ELEMENTS = 2**30  # what lies beyond the last element still has an int32 index
 Value = TypeVar("Value")
@@ -49,7 +49,7 @@ def at_extent(kernel: Kernel, extent: int) -> Kernel:
 def params_at(nodes: Sequence[UOp], extent: int) -> dict[UOp, UOp]:
     """Return what replaces the PARAMs of an instanced kernel in one instance."""
     return {
-        node: UOp(Op.PARAM, node.dtype, (), ParamAttrs(node.attrs.number, extent))
+        node: make_param(node.dtype, node.attrs.number, extent)
         for node in nodes
         if node.op is Op.PARAM and node.attrs.elements == MOST_ELEMENTS
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tinytensor.dtype import DType
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, walk
+from tinytensor.ops.uop import UOp, by_number, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,7 @@ class Winner:
 class Contraction:
     """The checked facts of one CONTRACT: its node, its ranges by class, and what surrounds it.
 
-    `batch`, `m`, `n`, `k` are RANGE nodes. `prologue_a` and `prologue_b` say whether an operand is
-    more than a bare load.
+    `batch`, `m`, `n`, `k` are RANGE nodes.
     """
 
     node: UOp
@@ -45,8 +44,12 @@ class Contraction:
     m: tuple[UOp, ...]
     n: tuple[UOp, ...]
     k: tuple[UOp, ...]
-    prologue_a: bool
-    prologue_b: bool
+
+    @property
+    def prologues(self) -> str:
+        """Which factors are more than a bare load: a, b, ab or none."""
+        factors = zip("ab", self.node.operands, strict=False)
+        return "".join([name for name, factor in factors if factor.op is not Op.LOAD])
 
     @property
     def extents(self) -> tuple[int, int, int, int]:
@@ -90,8 +93,7 @@ class Kernel:
     @property
     def variables(self) -> tuple[UOp, ...]:
         """The VARIABLE nodes, by number: what each launch is given beside its buffers."""
-        found = [node for node in walk([self.sink, *self.ranges]) if node.op is Op.VARIABLE]
-        return tuple(sorted(found, key=lambda each: int(each.attrs.number)))
+        return tuple(by_number(walk([self.sink, *self.ranges]), Op.VARIABLE))
 
     @property
     def scalars(self) -> str:

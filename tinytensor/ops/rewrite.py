@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from tinytensor.errors import InternalError
 from tinytensor.ops.op import Op
@@ -31,21 +31,10 @@ class Remark:
     required: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ByName(Generic[T]):
-    """A function that takes matched nodes by the names of its parameters."""
-
-    function: Callable[..., T]
-    names: tuple[str, ...]
-
-    def __call__(self, found: dict[str, UOp]) -> T:
-        """Call it with the nodes it names."""
-        return self.function(*[found[name] for name in self.names])
-
-
-def by_name(function: Callable[..., T]) -> ByName[T]:
-    """Read a function's parameter names once."""
-    return ByName(function, tuple(inspect.signature(function).parameters))
+def by_name(function: Callable[..., T]) -> Callable[[dict[str, UOp]], T]:
+    """Return a function of matched nodes, of which it takes those that its parameters name."""
+    names = tuple(inspect.signature(function).parameters)
+    return lambda found: function(*[found[name] for name in names])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,14 +47,10 @@ class Rule:
 
     name: str
     pattern: Operation
-    legal: ByName[bool] | None
-    result: ByName[UOp]
+    legal: Callable[[dict[str, UOp]], bool] | None
+    result: Callable[[dict[str, UOp]], UOp]
     before: tuple[str, ...]
     required: str
-
-    def precedes(self, other: Rule) -> bool:
-        """Whether it is declared to take nodes that a later rule claims too."""
-        return self.before == LATER or other.name in self.before
 
     def apply(self, node: UOp) -> UOp | None:
         """Return what takes the node's place: itself when declined, None when it does not match."""

@@ -10,9 +10,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.extents import index_at
 from tinytensor.ops.guards import decide
 from tinytensor.ops.op import Op
@@ -172,19 +172,9 @@ def elements_now(shape: Shape) -> int:
     return math.prod([now(extent) for extent in shape])
 
 
-def most_of(extent: int) -> int:
-    """Return the greatest value that an extent has at any launch."""
-    return int(bounds_of(extent.expression)[1]) if isinstance(extent, Size) else extent
-
-
 def now(extent: int) -> int:
     """Return an extent's value while the graph is built; for estimates, as it claims nothing."""
     return extent.value if isinstance(extent, Size) else extent
-
-
-def expression_of(extent: int) -> UOp:
-    """Return an extent as an index expression."""
-    return extent.expression if isinstance(extent, Size) else index_const(extent)
 
 
 class _Recorders(threading.local):
@@ -212,18 +202,9 @@ def _sized(expression: UOp, value: int) -> int:
     return value if expression.op is Op.CONST else Size(expression, value)
 
 
-def _arithmetic(op: Op, function: Callable[..., int], swapped: bool) -> Callable[..., int]:
-    def method(self: Size, other: int) -> int:
-        if isinstance(other, float):
-            return function(other, int(self)) if swapped else function(int(self), other)
-        if not isinstance(other, (int, Size)):
-            return NotImplemented
-        pair = (other, self) if swapped else (self, other)
-        x, y = [expression_of(each) for each in pair]
-        value = function(*map(now, pair))
-        return _sized(simplify_index(_combined(op, x, y)), value)
-
-    return method
+def _computed(op: Op, function: Callable[..., int], x: int, y: int) -> int:
+    value = function(now(x), now(y))
+    return _sized(simplify_index(_combined(op, index_const(x), index_const(y))), value)
 
 
 def _combined(op: Op, x: UOp, y: UOp) -> UOp:
@@ -237,25 +218,14 @@ def _combined(op: Op, x: UOp, y: UOp) -> UOp:
 _NEGATED = {Op.LT: Op.LE, Op.LE: Op.LT, Op.EQ: Op.NE, Op.NE: Op.EQ}
 
 
-def _comparison(op: Op, function: Callable[..., bool], swapped: bool) -> Callable[..., object]:
-    def method(self: Size, other: object) -> object:
-        if isinstance(other, float):
-            return function(other, int(self)) if swapped else function(int(self), other)
-        if not isinstance(other, (int, Size)):
-            return NotImplemented
-        x, y = (other, self) if swapped else (self, other)
-        difference = collect(expression_of(x) - expression_of(y))
-        decided = decide(op, difference) if difference.coefficients else None
-        if not difference.coefficients:
-            decided = function(difference.constant, 0)
-        return decided if decided is not None else _claim(op, x, y, function(now(x), now(y)))
-
-    return method
+def _compared(op: Op, function: Callable[..., bool], x: int, y: int) -> bool:
+    decided = decide(op, collect(index_const(x) - index_const(y)))
+    return _claim(op, x, y, function(now(x), now(y))) if decided is None else decided
 
 
 def _claim(op: Op, x: int, y: int, holds: bool) -> bool:
     if _RECORDERS.claims:
-        a, b = expression_of(x), expression_of(y)
+        a, b = index_const(x), index_const(y)
         if not holds:
             op, a, b = (_NEGATED[op], b, a)
         claim = simplify_index(compare(op, a, b))
@@ -264,33 +234,35 @@ def _claim(op: Op, x: int, y: int, holds: bool) -> bool:
     return holds
 
 
-def _plain(function: Callable[..., object], swapped: bool) -> Callable[..., object]:
+def _method(
+    function: Callable[..., object], of_sizes: Callable[..., object] | None, swapped: bool
+) -> Callable[..., object]:
+    """Return a method that asks a function of plain ints where floats are, or nothing else is."""
+
     def method(self: Size, other: object) -> object:
         if not isinstance(other, (int, float, Size)):
             return NotImplemented
-        x, y = int(self), int(other) if isinstance(other, Size) else other
-        return function(y, x) if swapped else function(x, y)
+        pair = (other, self) if swapped else (self, other)
+        if of_sizes is not None and not isinstance(other, float):
+            return of_sizes(*pair)
+        return function(*[int(each) if isinstance(each, Size) else each for each in pair])
 
     return method
 
 
-# What gives no Size is asked of the plain int.
-for _name, _plainly in (
-    *(("truediv", operator.truediv), ("pow", operator.pow), ("divmod", divmod)),
-    *(("lshift", operator.lshift), ("rshift", operator.rshift)),
-    *(("and", operator.and_), ("or", operator.or_), ("xor", operator.xor)),
-):
-    setattr(Size, f"__{_name}__", _plain(_plainly, swapped=False))
-    setattr(Size, f"__r{_name}__", _plain(_plainly, swapped=True))
 for _name, _op, _function in (
+    *(("truediv", None, operator.truediv), ("pow", None, operator.pow), ("divmod", None, divmod)),
+    *(("lshift", None, operator.lshift), ("rshift", None, operator.rshift)),
+    *(("and", None, operator.and_), ("or", None, operator.or_), ("xor", None, operator.xor)),
     ("add", Op.ADD, operator.add),
     ("sub", Op.SUB, operator.sub),
     ("mul", Op.MUL, operator.mul),
     ("floordiv", Op.FLOORDIV, operator.floordiv),
     ("mod", Op.MOD, operator.mod),
 ):
-    setattr(Size, f"__{_name}__", _arithmetic(_op, _function, swapped=False))
-    setattr(Size, f"__r{_name}__", _arithmetic(_op, _function, swapped=True))
+    _of_sizes = None if _op is None else partial(_computed, _op, _function)
+    setattr(Size, f"__{_name}__", _method(_function, _of_sizes, swapped=False))
+    setattr(Size, f"__r{_name}__", _method(_function, _of_sizes, swapped=True))
 for _name, _op, _function, _swapped in (
     ("lt", Op.LT, operator.lt, False),
     ("le", Op.LE, operator.le, False),
@@ -299,4 +271,4 @@ for _name, _op, _function, _swapped in (
     ("gt", Op.LT, operator.lt, True),
     ("ge", Op.LE, operator.le, True),
 ):
-    setattr(Size, f"__{_name}__", _comparison(_op, _function, _swapped))
+    setattr(Size, f"__{_name}__", _method(_function, partial(_compared, _op, _function), _swapped))

@@ -50,26 +50,18 @@ def collect(node: UOp) -> Sum:
             stack += [(part.operands[1], -factor), (part.operands[0], factor)]
         elif part.op is Op.NEG:
             stack.append((part.operands[0], -factor))
-        elif part.op is Op.MUL and (scale := _constant_factor(part)) is not None:
-            stack.append((scale.factor_of, factor * scale.value))
+        elif part.op is Op.MUL:
+            x, y = part.operands
+            if single_value(y) is None:
+                x, y = y, x
+            scale = single_value(y)
+            if scale is None:
+                total.add(part, factor)
+            else:
+                stack.append((x, factor * scale))
         else:
             total.add(part, factor)
     return total
-
-
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    factor_of: UOp
-    value: int
-
-
-def _constant_factor(product: UOp) -> _Scale | None:
-    x, y = product.operands
-    if (value := single_value(y)) is not None:
-        return _Scale(x, value)
-    if (value := single_value(x)) is not None:
-        return _Scale(y, value)
-    return None
 
 
 def rank(node: UOp) -> float:

@@ -115,8 +115,7 @@ def _contraction_line(facts: Contraction, names: Names) -> str:
     for field in ("batch", "m", "n", "k"):
         ranges: tuple[UOp, ...] = getattr(facts, field)
         words.append(f"{field}={','.join([names[each] for each in ranges])}")
-    prologues = {"a": facts.prologue_a, "b": facts.prologue_b}
-    words.append(f"prologue={''.join([name for name, is_there in prologues.items() if is_there])}")
+    words.append(f"prologue={facts.prologues}")
     return " ".join(words)
 
 
@@ -284,5 +283,4 @@ def _parse_contraction(words: Sequence[str], nodes: Nodes) -> Contraction:
         tuple([nodes[name] for name in fields[field].split(",") if name])
         for field in ("batch", "m", "n", "k")
     ]
-    prologue = fields["prologue"]
-    return Contraction(nodes[words[0]], batch, m, n, k, "a" in prologue, "b" in prologue)
+    return Contraction(nodes[words[0]], batch, m, n, k)

@@ -262,10 +262,14 @@ def exact_extent(range_: UOp) -> UOp:
     return range_.operands[0] if range_.is_open else index_const(range_.extent)
 
 
-def make_variable(number: int, least: int, most: int, multiple_of: int = 1) -> UOp:
-    """Return an index known only at launch, within ends that are multiples as it is."""
-    attrs = a.VariableAttrs(number, least, most, multiple_of)
-    return UOp(Op.VARIABLE, dtypes.index, (), attrs)
+def make_variable(number: int, least: int, most: int) -> UOp:
+    """Return an index between two ends, known only at launch."""
+    return UOp(Op.VARIABLE, dtypes.index, (), a.VariableAttrs(number, least, most))
+
+
+def make_param(dtype: DType, number: int, elements: int) -> UOp:
+    """Return a kernel's buffer, by its number."""
+    return UOp(Op.PARAM, dtype, (), a.ParamAttrs(number, elements))
 
 
 def walk(roots: Iterable[UOp], stop: Container[UOp] = frozenset()) -> list[UOp]:
@@ -287,6 +291,12 @@ def walk(roots: Iterable[UOp], stop: Container[UOp] = frozenset()) -> list[UOp]:
             if each not in order:
                 stack.append(each)
     return list(order)
+
+
+def by_number(nodes: Iterable[UOp], op: Op) -> list[UOp]:
+    """Return those nodes that are of an op, by the numbers in their attrs."""
+    found = [node for node in nodes if node.op is op]
+    return sorted(found, key=lambda each: int(each.attrs.number))
 
 
 def substitute(root: UOp, replacements: dict[UOp, UOp]) -> UOp:

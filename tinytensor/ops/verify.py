@@ -209,10 +209,6 @@ def _check_operands(
     verifier.require(covered, node, "a varies over another range; it has batch, m and k")
     covered = depends[b] <= {*facts.batch, *facts.n, *facts.k}
     verifier.require(covered, node, "b varies over another range; it has batch, n and k")
-    for operand, prologue in ((a, facts.prologue_a), (b, facts.prologue_b)):
-        is_bare = operand.op is Op.LOAD
-        sentence = "facts about its prologue are wrong; a bare load has none"
-        verifier.require(prologue is not is_bare, operand, sentence)
 
 
 # LINEAR form.

@@ -52,7 +52,7 @@ def _why_apart(
     node: UOp, second: Region, call: KernelCall, writers: Mapping[UOp, Region], chooser: Chooser
 ) -> str:
     first = writers[node]
-    if chooser.fuse == 0:
+    if chooser.builder.fuse == 0:
         return "TT_FUSE=0: one kernel per op."
     if node in second.apart:
         return second.apart[node]
@@ -74,8 +74,8 @@ def _why_apart(
         found = [each for each in told if each.subject in computed]
         if found:
             return f"{describe(found[0].subject)}: {found[0].plain_reason}"
-    if chooser.fuse < SHARED_KERNELS:
-        return f"TT_FUSE={chooser.fuse}: kernels over the same rows stay apart."
+    if chooser.builder.fuse < SHARED_KERNELS:
+        return f"TT_FUSE={chooser.builder.fuse}: kernels over the same rows stay apart."
     return PLACES if space is None else _why_other_rows(space_of(first.anchor), space)
 
 

@@ -22,7 +22,7 @@ its prologue.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tinytensor.dtype import MANTISSA_BITS, DType
 from tinytensor.ops.attrs import Combine, ContractAttrs
@@ -30,7 +30,14 @@ from tinytensor.ops.kernel import Contraction, Decision
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.uop import UOp, cast, substitute_all, walk
-from tinytensor.schedule.lower_views import Index, Lowering, fold_over, only_ranges, ranges_over
+from tinytensor.schedule.lower_views import (
+    Index,
+    Lowering,
+    Point,
+    fold_over,
+    only_ranges,
+    ranges_over,
+)
 
 
 def recognize(reduce: UOp, lowering: Lowering) -> Contraction | Decision | None:
@@ -41,7 +48,7 @@ def recognize(reduce: UOp, lowering: Lowering) -> Contraction | Decision | None:
     if reduce.attrs.combine is not Combine.ADD or 0 in reduce.operands[0].shape:
         return None
     index = ranges_over(reduce.shape, 0)
-    element = lowering.value(reduce.operands[0], lowering.element_index(reduce, index))
+    element = lowering.value(Point(reduce.operands[0], lowering.element_index(reduce, index)))
     if element.op is not Op.MUL:
         return _why_no_product(element)
     a, b = (_without_exact_cast(factor) for factor in element.operands)
@@ -58,18 +65,12 @@ def recognize(reduce: UOp, lowering: Lowering) -> Contraction | Decision | None:
     obstacle = _obstacle(m, n, unread, lonely)
     if obstacle is not None:
         return _decline(obstacle)
-    return _facts(contract(a, b, batch, m, n, k, reduce.dtype), batch, m, n, k)
+    return Contraction(contract(a, b, batch, m, n, k, reduce.dtype), batch, m, n, k)
 
 
 def contract(a: UOp, b: UOp, batch: Index, m: Index, n: Index, k: Index, accumulate: DType) -> UOp:
     """Return the CONTRACT of two factors over ranges of each class."""
-    attrs = ContractAttrs(
-        batch=_numbers(batch),
-        m=_numbers(m),
-        n=_numbers(n),
-        k=_numbers(k),
-        accumulate=accumulate,
-    )
+    attrs = ContractAttrs(_numbers(batch), _numbers(m), _numbers(n), _numbers(k), accumulate)
     return UOp(Op.CONTRACT, accumulate, (a, b, *k), attrs)
 
 
@@ -152,29 +153,17 @@ def facts_of(nodes: Sequence[UOp]) -> Contraction | None:
     ranges = {each.attrs.number: each for each in nodes if each.op is Op.RANGE}
     attrs = contracts[0].attrs
     classes = (attrs.batch, attrs.m, attrs.n, attrs.k)
-    return _facts(contracts[0], *[_with_numbers(ranges, numbers) for numbers in classes])
+    found = [tuple([ranges[number] for number in numbers]) for numbers in classes]
+    return Contraction(contracts[0], *found)
 
 
 def sum_at(contraction: Contraction, places: dict[UOp, UOp]) -> UOp:
     """Return the sum of products; a plain one where a class has extents of 1 alone, so no range."""
     node = contraction.node
     a, b = substitute_all(node.operands[:2], places)
-    classes = []
-    for ranges in (contraction.batch, contraction.m, contraction.n, contraction.k):
-        replaced = substitute_all(ranges, places)
-        classes.append(only_ranges(replaced))
-    batch, m, n, k = classes
+    classes = (contraction.batch, contraction.m, contraction.n, contraction.k)
+    batch, m, n, k = [only_ranges(substitute_all(ranges, places)) for ranges in classes]
     if m and n and k:
         return contract(a, b, batch, m, n, k, node.dtype)
     product = cast(a, node.dtype) * cast(b, node.dtype)
     return fold_over(k, product, Combine.ADD, node.dtype)
-
-
-def _with_numbers(ranges: Mapping[int, UOp], numbers: Sequence[int]) -> Index:
-    return tuple([ranges[number] for number in numbers])
-
-
-def _facts(node: UOp, batch: Index, m: Index, n: Index, k: Index) -> Contraction:
-    a, b = node.operands[:2]
-    has_prologue_a, has_prologue_b = a.op is not Op.LOAD, b.op is not Op.LOAD
-    return Contraction(node, batch, m, n, k, has_prologue_a, has_prologue_b)

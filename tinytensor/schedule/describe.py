@@ -63,16 +63,6 @@ def name_nodes(drafts: Sequence[Draft], at: Mapping[UOp, int]) -> list[Decision]
     ]
 
 
-def without_number(name: str) -> str:
-    """Return a node's name as nodes like it have it.
-
-    >>> without_number("add#2 f32[4]")
-    'add f32[4]'
-    """
-    op, _, rest = name.partition(" ")
-    return f"{op.partition('#')[0]} {rest}"
-
-
 def describe(node: UOp) -> str:
     """Return an op, its dtype and its shape, as in `add f16[1024,1024]`."""
     name = node.op.name.lower()

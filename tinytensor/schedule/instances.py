@@ -15,12 +15,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from tinytensor.dtype import dtypes
-from tinytensor.ops.attrs import ParamAttrs
 from tinytensor.ops.instances import MOST_ELEMENTS
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import folded_ranges
-from tinytensor.ops.uop import UOp, make_range, substitute_all, walk
+from tinytensor.ops.uop import UOp, make_param, make_range, substitute_all, walk
 from tinytensor.schedule.kernels import KernelCall
 from tinytensor.schedule.order import written_by
 
@@ -86,7 +85,7 @@ def any_extent(call: KernelCall) -> Kernel | None:
         return None
     index = kernel.sink.operands[0].operands[1]
     grown = {
-        node: UOp(Op.PARAM, node.dtype, (), ParamAttrs(node.attrs.number, MOST_ELEMENTS))
+        node: make_param(node.dtype, node.attrs.number, MOST_ELEMENTS)
         for node in nodes
         if node.op is Op.PARAM and node.attrs.elements == points
         if points > 1 or call.nodes[node.attrs.number].shape == call.nodes[0].shape

@@ -13,14 +13,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from tinytensor.dtype import DType, dtypes
-from tinytensor.ops.attrs import ParamAttrs
-from tinytensor.ops.bounds import bounds_of
+from tinytensor.ops.bounds import bounds_of, most_of
 from tinytensor.ops.kernel import Contraction, Decision, Kernel, Param
 from tinytensor.ops.op import VIEWS, Op
 from tinytensor.ops.ranges import folded_ranges
 from tinytensor.ops.simplify import simplify
-from tinytensor.ops.size import most_of, numbered_variables
-from tinytensor.ops.uop import UOp, substitute, substitute_all, walk
+from tinytensor.ops.size import numbered_variables
+from tinytensor.ops.uop import UOp, by_number, make_param, substitute, substitute_all, walk
 from tinytensor.schedule.contraction import facts_of, path_to_product, recognize
 from tinytensor.schedule.describe import short_dtype
 from tinytensor.schedule.lower_views import Index, Lowering, Point, flatten
@@ -59,8 +58,7 @@ class Numbering(dict[UOp, UOp]):
         return node in self._stored and node not in self._computed
 
     def __missing__(self, node: UOp) -> UOp:
-        attrs = ParamAttrs(len(self), most_of(math.prod(node.shape)))
-        self[node] = UOp(Op.PARAM, node.dtype, (), attrs)
+        self[node] = make_param(node.dtype, len(self), most_of(math.prod(node.shape)))
         return self[node]
 
 
@@ -122,10 +120,9 @@ def _ranges_in(places: Iterable[Index]) -> tuple[UOp, ...]:
 
 def _number_densely(sink: UOp, nodes: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
     """Leave out the parameters that simplification has made unread."""
-    params = [node for node in walk((sink,)) if node.op is Op.PARAM]
-    params.sort(key=lambda each: each.attrs.number)
+    params = by_number(walk((sink,)), Op.PARAM)
     renumbered = {
-        param: UOp(Op.PARAM, param.dtype, (), ParamAttrs(number, param.attrs.elements))
+        param: make_param(param.dtype, number, param.attrs.elements)
         for number, param in enumerate(params)
     }
     kept = tuple([nodes[param.attrs.number] for param in params])
@@ -175,8 +172,7 @@ def _store(param: UOp, node: UOp, index: Index, lowering: Lowering) -> UOp:
 
 def _params_of(nodes: Sequence[UOp]) -> tuple[Param, ...]:
     """Return what a kernel's PARAMs are, by number."""
-    params = [node for node in nodes if node.op is Op.PARAM]
-    params.sort(key=lambda each: each.attrs.number)
+    params = by_number(nodes, Op.PARAM)
     written = {store.operands[0] for store in nodes[-1].operands}
     return tuple([Param(each.dtype, each.attrs.elements, each in written) for each in params])
 

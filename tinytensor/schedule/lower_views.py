@@ -13,7 +13,6 @@ from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.size import (
     are_same,
-    expression_of,
     is_one,
     is_open,
     is_repeated,
@@ -25,6 +24,7 @@ from tinytensor.ops.uop import UOp, binary, cast, const, index_const, make_range
 
 Index = tuple[UOp, ...]
 ZERO = index_const(0)
+POSITIONS = (Combine.ARGMAX, Combine.ARGMIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Point:
 
     node: UOp
     index: Index
-    guard: UOp | None
+    guard: UOp | None = None
 
 
 def ranges_over(shape: Sequence[int], first: int) -> Index:
@@ -48,7 +48,7 @@ def only_ranges(index: Iterable[UOp]) -> Index:
 
 def range_over(extent: int, number: int) -> UOp:
     """Return a RANGE of an extent, or the constant 0 for an extent of 1."""
-    return range_of(expression_of(extent), number)
+    return range_of(index_const(extent), number)
 
 
 def range_of(count: UOp, number: int) -> UOp:
@@ -124,10 +124,6 @@ def _aligned_runs(a: Sequence[int], b: Sequence[int]) -> list[tuple[range, range
     return runs
 
 
-def _through_reshape(view: UOp, index: Index) -> Index:
-    return reshape_index(index, view.shape, view.operands[0].shape)
-
-
 def _through_permute(view: UOp, index: Index) -> Index:
     order = view.attrs.order
     return tuple([index[order.index(axis)] for axis in range(len(order))])
@@ -149,7 +145,7 @@ def _through_slice(view: UOp, index: Index) -> Index:
 
 
 OPERAND_INDEX: dict[Op, Callable[[UOp, Index], Index]] = {
-    Op.RESHAPE: _through_reshape,
+    Op.RESHAPE: lambda view, index: reshape_index(index, view.shape, view.operands[0].shape),
     Op.PERMUTE: _through_permute,
     Op.EXPAND: _through_expand,
     Op.SLICE: _through_slice,
@@ -193,9 +189,8 @@ class Lowering:
     memo: dict[Point, UOp] = field(default_factory=dict)
     folds: dict[tuple[UOp, Index], Index] = field(default_factory=dict)
 
-    def value(self, node: UOp, index: Index, guard: UOp | None = None) -> UOp:
+    def value(self, root: Point) -> UOp:
         """Return the INDEXED expression of a node's element."""
-        root = Point(node, index, guard)
         if root in self.memo:
             return self.memo[root]
         stack = [(root, self._needed(root))]
@@ -216,8 +211,8 @@ class Lowering:
     def compute(self, point: Point) -> UOp:
         """Return the expression of a node that this very kernel stores: never a load of it."""
         points = self._operand_points(point)
-        operands = [self.value(*_parts(each)) for each in points]
-        operands += [self.value(*_parts(each)) for each in self._following(point, points)]
+        operands = [self.value(each) for each in points]
+        operands += [self.value(each) for each in self._following(point, points)]
         return self._combine(point, operands)
 
     def fold_ranges(self, node: UOp, index: Index) -> Index:
@@ -251,7 +246,7 @@ class Lowering:
         return [Point(node.operands[0], tuple(index), point.guard)]
 
     def _operand_points(self, point: Point) -> list[Point]:
-        node, index, guard = _parts(point)
+        node, index, guard = point.node, point.index, point.guard
         if node.op in (Op.CONST, Op.IOTA, Op.VARIABLE):
             return []
         if node.op in ELEMENTWISE:
@@ -268,7 +263,7 @@ class Lowering:
         return [Point(node.operands[0], OPERAND_INDEX[node.op](node, index), guard)]
 
     def _build(self, point: Point, operands: list[UOp]) -> UOp:
-        node, index, guard = _parts(point)
+        node, index, guard = point.node, point.index, point.guard
         if node not in self.params:
             return self._combine(point, operands)
         position = flatten(index, node.shape)
@@ -292,10 +287,11 @@ class Lowering:
         return operands[-1]
 
     def _fold(self, node: UOp, index: Index, operands: list[UOp]) -> UOp:
-        if _folds_nothing(node):
-            return identity(node)
+        combine = node.attrs.combine
+        if _folds_nothing(node):  # a maximum over nothing is refused at the Tensor's door
+            return const(node.dtype, 0 if combine in POSITIONS else combine.identity(node.dtype))
         folded = only_ranges(self.fold_ranges(node, index))
-        return fold_over(folded, operands[0], node.attrs.combine, node.dtype)
+        return fold_over(folded, operands[0], combine, node.dtype)
 
 
 def _held_inside(value: UOp, extent: int) -> UOp:
@@ -310,10 +306,6 @@ def _held_inside(value: UOp, extent: int) -> UOp:
     return cast(value, dtypes.index)
 
 
-def _parts(point: Point) -> tuple[UOp, Index, UOp | None]:
-    return point.node, point.index, point.guard
-
-
 def _folds_nothing(node: UOp) -> bool:
     shape = node.operands[0].shape
     return any(shape[axis] == 0 for axis in node.attrs.axes)
@@ -326,27 +318,8 @@ def fold_over(ranges: Index, element: UOp, combine: Combine, dtype: DType) -> UO
     """
     if ranges:
         return UOp(Op.REDUCE, dtype, (element, *ranges), ReduceAttrs(combine))
-    if combine in (Combine.ARGMAX, Combine.ARGMIN):
+    if combine in POSITIONS:
         return const(dtype, 0)
     if combine is Combine.ADD and dtype.is_float:
         return element + 0.0
     return element
-
-
-def identity(node: UOp) -> UOp:
-    """Return what a fold over nothing gives.
-
-    A maximum over nothing is refused at the Tensor's door; here it is the dtype's least value.
-    """
-    dtype = node.dtype
-    values = {
-        Combine.ADD: 0,
-        Combine.MUL: 1,
-        Combine.MAX: dtype.min,
-        Combine.MIN: dtype.max,
-        Combine.AND: -1 if dtype is not dtypes.bool else 1,
-        Combine.OR: 0,
-        Combine.ARGMAX: 0,
-        Combine.ARGMIN: 0,
-    }
-    return const(dtype, values[node.attrs.combine])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
@@ -90,7 +90,7 @@ def _choose(
     known: Mapping[UOp, Draft],
 ) -> tuple[Chooser, dict[Region, tuple[UOp, ...]]]:
     outputs = {region: _outputs_of(region, roots) for region in builder.regions}
-    chooser = Chooser(builder, contractions, set(roots), builder.fuse, target, known)
+    chooser = Chooser(builder, contractions, set(roots), target, known)
     for nodes in outputs.values():
         for node in nodes:
             chooser.add_output(node, builder.region_of[node].anchor)
@@ -120,40 +120,29 @@ class Expression:
     sources: frozenset[UOp]
 
 
+@dataclass(slots=True, eq=False)
 class Chooser:
     """Walks from users to operands and decides, for each free value, to store or to recompute."""
 
-    def __init__(
-        self,
-        builder: RegionBuilder,
-        contractions: Mapping[UOp, Contraction],
-        roots: set[UOp],
-        fuse: int,
-        target: Target,
-        known: Mapping[UOp, Draft],
-    ) -> None:
-        self.known = known
-        self.earliest = builder.earliest
-        self.region_of = builder.region_of
-        self.too_big = builder.too_big
-        self.contractions = contractions
-        self.roots = roots
-        self.fuse = fuse
-        self.target = target
-        self.uses = Uses()
-        self.stored: dict[UOp, Draft] = {}
-        self.choices: dict[UOp, Choice] = {}
-        self.recomputed: dict[UOp, list[Draft]] = defaultdict(list)
-        self._loads: dict[UOp, Load] = defaultdict(Load)
-        self._ops: dict[UOp, int] = defaultdict(int)
-        self._read: set[tuple[UOp, UOp]] = set()
-        self._part_of: dict[UOp, Evaluations] = {}
+    builder: RegionBuilder
+    contractions: Mapping[UOp, Contraction]
+    roots: set[UOp]
+    target: Target
+    known: Mapping[UOp, Draft]
+    uses: Uses = field(default_factory=Uses)
+    stored: dict[UOp, Draft] = field(default_factory=dict)
+    choices: dict[UOp, Choice] = field(default_factory=dict)
+    recomputed: dict[UOp, list[Draft]] = field(default_factory=lambda: defaultdict(list))
+    _loads: dict[UOp, Load] = field(default_factory=lambda: defaultdict(Load))
+    _ops: dict[UOp, int] = field(default_factory=lambda: defaultdict(int))
+    _read: set[tuple[UOp, UOp]] = field(default_factory=set)
+    _part_of: dict[UOp, Evaluations] = field(default_factory=dict)
 
     def visit(self, node: UOp) -> None:
         """Decide about one node, whose users are all decided, and tell its operands."""
         if node.op in LEAVES and node not in self.roots:
             return
-        region = self.region_of.get(node)
+        region = self.builder.region_of.get(node)
         if region is not None:
             self._tell_stored(node, region.anchor)
             return
@@ -182,7 +171,7 @@ class Chooser:
 
     def folding(self, node: UOp) -> str:
         """Say what a fold takes with all that is computed for it, and reading its result."""
-        arithmetic = self._loads[self.region_of[node].anchor].arithmetic
+        arithmetic = self._loads[self.builder.region_of[node].anchor].arithmetic
         moved = short_time(self._reading(node))
         again = short_time(arithmetic)
         return f"folding again computes for {again}, reading the result moves for {moved}"
@@ -208,7 +197,7 @@ class Chooser:
         self._loads[anchor] += Load(memory=writing_seconds(nbytes_of(node), self.target))
 
     def _add_read(self, anchor: UOp, node: UOp) -> None:
-        home = self.region_of.get(node)
+        home = self.builder.region_of.get(node)
         is_own = home is not None and home.anchor is anchor
         if not is_own and (anchor, node) not in self._read:
             self._read.add((anchor, node))
@@ -247,7 +236,7 @@ class Chooser:
     def _tell_operand(self, node: UOp, evaluations: Evaluations) -> None:
         self.uses.tell(node, evaluations)
         source = below_views(node)
-        if source.op is Op.BUFFER or source in self.region_of:
+        if source.op is Op.BUFFER or source in self.builder.region_of:
             for place in evaluations:
                 self._add_read(self.uses.kernel(place), source)
 
@@ -273,11 +262,11 @@ class Chooser:
             return Draft("store", node, ("its value was asked for.",))
         if node in self.known:
             return self.known[node]
-        if node in self.too_big:
+        if node in self.builder.too_big:
             limit = self.target.max_kernel_ops
             reason = f"a kernel holds at most {limit} ops, a read counted as {limit // MOST_READS}."
             return Draft("store", node, (reason,))
-        if node.op is Op.GATHER and self.fuse:
+        if node.op is Op.GATHER and self.builder.fuse:
             return self._weigh(node, use)
         if (node.operands and node.op not in ELEMENTWISE) or reads_no_memory(node):
             return None
@@ -285,11 +274,11 @@ class Chooser:
         if ways > 1 and ways * len(use.evaluations) > MOST_WAYS:
             reason = f"one kernel computes at most {MOST_WAYS} values side by side."
             return Draft("store", node, (reason,))
-        if self.fuse == 0 and not self._is_product(node, use):
-            return Draft("store", node, ("TT_FUSE=0: one kernel per op.",))
-        if self.fuse == 0:
+        if self.builder.fuse:
+            return self._weigh(node, use)
+        if self._is_product(node, use):
             return None
-        return self._weigh(node, use)
+        return Draft("store", node, ("TT_FUSE=0: one kernel per op.",))
 
     def _is_product(self, node: UOp, use: Use) -> bool:
         """Whether a node is a product that is only summed: a sum of products is one op."""
@@ -352,7 +341,7 @@ class Chooser:
 
     def _share_rows(self, node: UOp, kernels: Iterable[UOp]) -> bool:
         """Whether some kernels fold the same rows of a value, and so will be one."""
-        if self.fuse < SHARED_KERNELS:
+        if self.builder.fuse < SHARED_KERNELS:
             return False
         folds = [each for each in kernels if each.op is Op.REDUCE]
         spaces = [None if each in self.contractions else space_of(each) for each in folds]
@@ -364,8 +353,8 @@ class Chooser:
         return space.fits(node.dtype.itemsize, self.target)
 
     def _rank(self, anchor: UOp) -> int:
-        region = self.region_of.get(anchor)
-        return self.earliest(anchor) if region is None else region.rank
+        region = self.builder.region_of.get(anchor)
+        return self.builder.earliest(anchor) if region is None else region.rank
 
     def price(self, nodes: Collection[UOp]) -> Expression:
         """Return one evaluation of some nodes, that read all others."""
@@ -386,8 +375,8 @@ class Chooser:
         return self.price(computed)
 
     def _is_computed(self, node: UOp) -> bool:
-        is_free = node.op not in LEAVES and node not in self.region_of
-        return is_free and node not in self.too_big and node not in self.known
+        is_free = node.op not in LEAVES and node not in self.builder.region_of
+        return is_free and node not in self.builder.too_big and node not in self.known
 
 
 def _count_behind(node: UOp, evaluations: int) -> int:

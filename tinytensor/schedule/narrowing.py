@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.guards import conjuncts
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
@@ -24,12 +23,13 @@ from tinytensor.ops.sums import build, collect
 from tinytensor.ops.uop import (
     UOp,
     binary,
+    by_number,
     exact_extent,
     index_const,
-    make_range,
     substitute_all,
     walk,
 )
+from tinytensor.schedule.lower_views import range_of
 
 
 def narrow_writes(kernel: Kernel) -> Kernel:
@@ -47,7 +47,7 @@ def narrow_writes(kernel: Kernel) -> Kernel:
         if part is None:
             continue
         begin, count = part
-        fresh = _range_over(count, number + at)
+        fresh = range_of(count, number + at)
         (store,) = simplify(substitute_all((store,), {range_: fresh + begin}))
         ranges[at] = fresh
     kept = [each for each in ranges if each.op is Op.RANGE]
@@ -57,9 +57,7 @@ def narrow_writes(kernel: Kernel) -> Kernel:
 
 def _needs(kernel: Kernel) -> list[UOp]:
     """What a launch gives: the params and the variables, by number."""
-    nodes = walk([kernel.sink, *kernel.ranges])
-    found = [node for node in nodes if node.op in (Op.PARAM, Op.VARIABLE)]
-    return sorted(found, key=lambda each: (each.op.name, int(each.attrs.number)))
+    return [*by_number(walk([kernel.sink]), Op.PARAM), *kernel.variables]
 
 
 def _guarded(store: UOp) -> UOp:
@@ -110,9 +108,3 @@ def _end_of(range_: UOp, claim: UOp) -> _End | None:
     if slope > 0:  # r + rest >= 0
         return _End(simplify_index(index_const(0) - rest), is_lower=True)
     return _End(simplify_index(rest + 1), is_lower=False)  # rest - r >= 0
-
-
-def _range_over(count: UOp, number: int) -> UOp:
-    if count.op is not Op.CONST:
-        return make_range(number, int(bounds_of(count)[1]), count)
-    return make_range(number, int(count.value)) if count.value != 1 else index_const(0)

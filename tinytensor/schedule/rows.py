@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from tinytensor.ops.bounds import most_of
 from tinytensor.ops.kernel import Contraction
 from tinytensor.ops.op import Op
-from tinytensor.ops.size import are_same, elements_now, is_one, is_same, most_of
-from tinytensor.ops.uop import UOp, walk
+from tinytensor.ops.size import are_same, is_one, is_same
+from tinytensor.ops.uop import UOp, nbytes_of, walk
 from tinytensor.schedule.describe import Draft, describe, short_size
 from tinytensor.schedule.kernels import Numbering, computed_within, lower_members
 from tinytensor.schedule.lower_views import (
@@ -166,7 +167,7 @@ def _region_of(group: Group, dropped: Sequence[UOp], at: Mapping[UOp, int]) -> R
     region = Region(anchor, position, max(each.rank for each in regions))
     read = [node for part in group.parts for node in part.reads]
     needed = {*read} - group.written.keys()
-    spared = sum(map(_bytes, [*read, *dropped])) - sum(map(_bytes, needed))
+    spared = sum(map(nbytes_of, [*read, *dropped])) - sum(map(nbytes_of, needed))
     shared = "over the same rows" if folds else "that read the same elements"
     names = [piece for each in regions for piece in (", ", each.anchor)][1:]
     less = f"{short_size(spared)} less to move, from one to another and of what several read."
@@ -178,23 +179,17 @@ def _region_of(group: Group, dropped: Sequence[UOp], at: Mapping[UOp, int]) -> R
     return region
 
 
-def _bytes(node: UOp) -> int:
-    return node.dtype.itemsize * elements_now(node.shape)
-
-
+@dataclass(slots=True, eq=False)
 class _Joiner:
     """One walk over the kernels, those that store before those that read."""
 
-    def __init__(
-        self, stored: frozenset[UOp], contractions: Mapping[UOp, Contraction], target: Target
-    ) -> None:
-        self.group_of: dict[Part, Group] = {}
-        self._writer: dict[UOp, Part] = {}
-        self._readers: dict[UOp, list[Part]] = {}
-        self._known_loads: dict[tuple[Part, Index], Loads] = {}
-        self._stored = stored
-        self._contractions = contractions
-        self._target = target
+    _stored: frozenset[UOp]
+    _contractions: Mapping[UOp, Contraction]
+    _target: Target
+    group_of: dict[Part, Group] = field(default_factory=dict)
+    _writer: dict[UOp, Part] = field(default_factory=dict)
+    _readers: dict[UOp, list[Part]] = field(default_factory=dict)
+    _known_loads: dict[tuple[Part, Index], Loads] = field(default_factory=dict)
 
     def leaves(self, node: UOp, group: Group) -> bool:
         """Whether a kernel outside a group reads a value of it."""

@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from tinytensor.ops.attrs import ParamAttrs
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.uop import UOp, substitute, walk
+from tinytensor.ops.uop import UOp, by_number, make_param, substitute, walk
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.narrowing import narrow_writes
 
@@ -119,10 +118,10 @@ def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:
     """
     kept = [number for number in range(len(kernel.params)) if number not in taken.values()]
     outputs = {operand: output for output, operand in taken.items()}
+    places = [kept.index(outputs.get(each, each)) for each in range(len(kernel.params))]
     renamed = {
-        node: _renumbered(node, kept.index(outputs.get(node.attrs.number, node.attrs.number)))
-        for node in walk((kernel.sink,))
-        if node.op is Op.PARAM
+        node: make_param(node.dtype, places[node.attrs.number], node.attrs.elements)
+        for node in by_number((kernel.sink,), Op.PARAM)
     }
     merged = replace(
         kernel,
@@ -130,7 +129,3 @@ def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:
         params=tuple([kernel.params[number] for number in kept]),
     )
     return narrow_writes(merged)
-
-
-def _renumbered(param: UOp, number: int) -> UOp:
-    return UOp(Op.PARAM, param.dtype, (), ParamAttrs(number, param.attrs.elements))

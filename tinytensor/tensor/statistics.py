@@ -9,7 +9,7 @@ from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import ShapeError, ValueOutOfRange
 from tinytensor.grad import with_rules
 from tinytensor.ops.attrs import Combine
-from tinytensor.ops.uop import Number, UOp, cast
+from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor import nodes, precise
 from tinytensor.tensor.axes import Dims, Shape, check_axes, check_axis
 from tinytensor.tensor.formulas import FOLD_TWO, is_at_most, is_unequal, magnitude, mul
@@ -48,13 +48,6 @@ def norm_of(x: UOp, p: float, axes: Shape) -> UOp:
     return powers_of(fold(Combine.ADD, powers_of(size, p), axes), 1 / p)
 
 
-def identity_of(combine: Combine, dtype: DType) -> Number:
-    """Return what changes no element it is folded with."""
-    if combine in (Combine.ADD, Combine.MUL):
-        return int(combine is Combine.MUL)
-    return dtype.min if combine is Combine.MAX else dtype.max
-
-
 def running(combine: Combine, x: UOp) -> UOp:
     """Return the fold of x's elements up to each one along the last axis, at least one of them.
 
@@ -66,7 +59,7 @@ def running(combine: Combine, x: UOp) -> UOp:
     extent = x.shape[last]
     if extent <= BLOCK:
         return folded_triangle(combine, x)
-    identity = identity_of(combine, x.dtype)
+    identity = combine.identity(x.dtype)
     count = -(-extent // BLOCK)
     padded = nodes.pad_axis(x, last, 0, count * BLOCK - extent, identity)
     split = nodes.reshape(padded, nodes.replace_axis(x.shape, last, count, BLOCK))
@@ -89,7 +82,7 @@ def folded_triangle(combine: Combine, x: UOp) -> UOp:
     rows = nodes.broadcast(nodes.reshape(x, single), shape)
     column = nodes.broadcast(nodes.iota(extent), shape)
     row = nodes.broadcast(nodes.reshape(nodes.iota(extent), (extent, 1)), shape)
-    identity = full_like(rows, identity_of(combine, x.dtype))
+    identity = full_like(rows, combine.identity(x.dtype))
     kept = select(is_at_most(column, row), rows, identity)
     return nodes.reshape(fold(combine, kept, (last + 1,)), x.shape)
 

@@ -190,7 +190,7 @@ def _fold_compared(combine: Combine, values: UOp, updates: Updates) -> UOp:
     positions = spread(updates.positions)
     destinations = reshape(_along(axis, shape, positions.dtype), (*shape, 1))
     is_hit = is_equal(positions, broadcast(destinations, whole))
-    identity = full(values.dtype, identity_of(combine, values.dtype), whole)
+    identity = full(values.dtype, combine.identity(values.dtype), whole)
     kept = select(is_hit, spread(values), identity)
     folded = fold(combine, kept, (ndim,))
     return reshape(folded, shape)
@@ -203,7 +203,7 @@ def _fold_sorted(combine: Combine, values: UOp, updates: Updates) -> UOp:
     """
     axis, shape = updates.axis, replace_axis(values.shape, updates.axis, updates.extent)
     order, positions = _sorted(updates)
-    identity = identity_of(combine, values.dtype)
+    identity = combine.identity(values.dtype)
     folded = read_updates(values, order, axis)
     single = replace_axis(positions.shape, axis, 1, updates.count)
     reach = 1
@@ -271,12 +271,3 @@ def _leads_to(numbers: UOp, positions: UOp, axis: int) -> UOp:
     """Tell whether the position with each number is the destination that asks for it."""
     found = read_updates(positions, numbers, axis)
     return is_equal(found, _along(axis, numbers.shape, found.dtype))
-
-
-def identity_of(combine: Combine, dtype: DType) -> Number:
-    """Return what changes nothing in a fold."""
-    if combine is Combine.ADD:
-        return 0
-    if combine is Combine.MUL:
-        return 1
-    return dtype.min if combine is Combine.MAX else dtype.max

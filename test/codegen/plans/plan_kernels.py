@@ -52,8 +52,7 @@ def contraction_facts(sink):
                 tuple([numbered[number] for number in numbers])
                 for numbers in (attrs.batch, attrs.m, attrs.n, attrs.k)
             ]
-            prologues = [each.op is not Op.LOAD for each in node.operands[:2]]
-            return Contraction(node, *classes, *prologues)
+            return Contraction(node, *classes)
     return None
 
 
@@ -100,9 +99,9 @@ def expected(kernel, arrays):
 def lowered(kernel, target):
     """(plan, its LINEAR form) for each plan that takes the kernel."""
     for plan in PLANS:
-        facts = plan.facts(kernel, target)
+        facts = plan.module.facts(kernel, target)
         if facts is not None and not isinstance(facts, str):
-            yield plan.name, plan.lower(facts, target)
+            yield plan.name, plan.module.lower(facts, target)
 
 
 def assert_plans_agree(kernel, arrays=None, targets=TARGETS):

@@ -61,8 +61,7 @@ class Product:
 
 
 def with_contraction(kernel, node, batch, m, n, k):
-    has_prologue = [each.op is not Op.LOAD for each in node.operands[:2]]
-    facts = Contraction(node, batch, m, n, k, *has_prologue)
+    facts = Contraction(node, batch, m, n, k)
     return Kernel("k", kernel.sink, kernel.ranges, kernel.params, facts, kernel.index_dtype)
 
 

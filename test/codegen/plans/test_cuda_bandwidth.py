@@ -61,10 +61,10 @@ def shrunk(facts):
 def lowered(kernel, target=SMALL):
     """(plan, launches) for each plan that takes the kernel."""
     for plan in PLANS:
-        facts = plan.facts(kernel, target)
+        facts = plan.module.facts(kernel, target)
         is_long = plan.name == "loops" and folded_elements(kernel) > MOST_STEPS
         if facts is not None and not isinstance(facts, str) and not is_long:
-            yield plan, plan.lower(shrunk(facts), target)
+            yield plan, plan.module.lower(shrunk(facts), target)
 
 
 def folded_elements(kernel):

@@ -31,10 +31,10 @@ def assert_open_plans_agree(kernel, scalars):
     wanted = arrays_for(kernel)
     run_kernel(kernel, wanted, scalars)
     for plan in CUDA_PLANS:
-        facts = plan.facts(kernel, SMALL) if plan.takes_open else None
+        facts = plan.module.facts(kernel, SMALL) if plan.takes_open else None
         if facts is None or isinstance(facts, str):
             continue
-        launches = plan.lower(shrunk(facts), SMALL)
+        launches = plan.module.lower(shrunk(facts), SMALL)
         for linear in launches:
             verify_linear(linear)
         results = arrays_for(kernel)

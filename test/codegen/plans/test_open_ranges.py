@@ -64,10 +64,10 @@ def assert_open_plans_agree(kernel, scalars):
     run_kernel(kernel, wanted, scalars)
     for target in TARGETS:
         for plan in PLANS:
-            facts = plan.facts(kernel, target) if plan.takes_open else None
+            facts = plan.module.facts(kernel, target) if plan.takes_open else None
             if facts is None or isinstance(facts, str):
                 continue
-            linear = plan.lower(facts, target)
+            linear = plan.module.lower(facts, target)
             verify_linear(linear)
             results = arrays_for(kernel)
             run_linear(linear, results, scalars=scalars)

@@ -18,7 +18,6 @@ from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import (
-    Number,
     UOp,
     binary,
     cast,
@@ -110,17 +109,6 @@ def factors_of(element: UOp) -> tuple[UOp, UOp] | None:
     return x, y
 
 
-def identity(fold: Fold) -> Number:
-    """Return the value that a fold starts from."""
-    if fold.combine in (Combine.ADD, Combine.OR):
-        return 0
-    if fold.combine is Combine.MUL:
-        return 1
-    if fold.combine is Combine.AND:
-        return -1
-    return fold.dtype.min if fold.combine in (Combine.MAX, Combine.ARGMAX) else fold.dtype.max
-
-
 def join(fold: Fold, x: Part, y: Part) -> Part:
     """Return the fold of both parts' elements."""
     if x.position is None or y.position is None:
@@ -195,7 +183,7 @@ class Accumulator:
         self._b = b
         self._fold = fold
         self._lanes = lanes
-        self._value = b.register(fold.dtype.vector(lanes), identity(fold))
+        self._value = b.register(fold.dtype.vector(lanes), fold.combine.identity(fold.dtype))
         self._position: UOp | None = None
         if fold.position is not None:
             self._position = b.register(fold.position.vector(lanes), 0)

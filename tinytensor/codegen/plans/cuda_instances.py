@@ -49,7 +49,7 @@ def lower(facts: CudaInstancesFacts, target: Target) -> tuple[Linear, ...]:
     first = b.value(scaled(b.block(0) * THREADS + b.thread, lanes))
     extent = extent_of(b.index_dtype)
     pin_fixed(b, stores, range_)
-    nowhere = Point(b, {}, {})
+    nowhere = Point(b)
     with b.branch(first + (lanes - 1) < extent) as opened:
         emit(stores, [nowhere.widened(range_, first, lanes, lanes)])
         b.otherwise(opened)

@@ -50,7 +50,7 @@ def lower(facts: LoopFacts, target: Target) -> tuple[Linear, ...]:
     nest = Nest(b, stores)
     number = b.value(b.block(0) * threads + b.thread)
     with b.branch(number < spread.numbers(b)):
-        point = Point(b, spread.places(b, number), {})
+        point = Point(b, spread.places(b, number))
         nest.loops([], stores, [point], lambda points: _emit_once(b, kernel, points))
     return (b.finish(),)
 

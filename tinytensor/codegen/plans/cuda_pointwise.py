@@ -203,4 +203,4 @@ class _Lowering:
         for lane in range(self._spread.lanes):
             place = number * self._spread.lanes + lane
             with self._b.branch(place < range_.extent):
-                emit(self._stores, [Point(self._b, {range_: place}, {})])
+                emit(self._stores, [Point(self._b, {range_: place})])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tinytensor.codegen.plans.accumulate import Fold, fold_levels, fold_of
 from tinytensor.codegen.plans.amounts import is_whole
 from tinytensor.codegen.plans.cuda_folding import CudaReductionFacts, SpreadFold
+from tinytensor.codegen.plans.cuda_folding import lower as lower  # with the rest of the plan
 from tinytensor.codegen.plans.lanes import accesses_of, vector_cost
 from tinytensor.codegen.plans.merging import FOLDS, merge_ranges
 from tinytensor.codegen.plans.positions import find_positions_by_value

@@ -32,7 +32,7 @@ def lower(facts: Kernel, target: Target) -> Linear:
     extent = extent_of(b.index_dtype)
     whole = extent - extent % lanes
     pin_fixed(b, stores, range_)
-    nowhere = Point(b, {}, {})
+    nowhere = Point(b)
     with b.loop(0, whole, lanes) as first:
         emit(stores, [nowhere.widened(range_, first, lanes, lanes)])
     with b.loop(whole, extent) as place:
@@ -42,7 +42,7 @@ def lower(facts: Kernel, target: Target) -> Linear:
 
 def pin_fixed(b: Builder, stores: tuple[UOp, ...], range_: UOp) -> None:
     """Place loads that all elements share before the loops."""
-    evaluator = Point(b, {}, {}).evaluator()
+    evaluator = Point(b).evaluator()
     for each in accesses_of(stores):
         if each.op is Op.LOAD and each.operands[1] is not range_:
             evaluator.place(each)

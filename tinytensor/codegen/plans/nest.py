@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tinytensor.codegen.builder import Builder
@@ -45,41 +45,32 @@ class Span:
     end: UOp | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Point:
     """Where ranges are open: each one's value, the lanes of one of them, the folds known there."""
 
-    def __init__(
-        self,
-        b: Builder,
-        ranges: Mapping[UOp, UOp],
-        known: Mapping[UOp, UOp],
-        lane_range: UOp | None = None,
-        lanes: int = 1,
-        valid: int = 1,
-    ) -> None:
-        self._b = b
-        self.ranges = dict(ranges)
-        self.known = dict(known)
-        self.lane_range = lane_range
-        self.lanes = lanes
-        self.valid = valid
+    b: Builder
+    ranges: Mapping[UOp, UOp] = field(default_factory=dict)
+    known: dict[UOp, UOp] = field(default_factory=dict)
+    lane_range: UOp | None = None
+    lanes: int = 1
+    valid: int = 1
 
     def evaluator(self) -> Evaluator:
         """Return what evaluates expressions here."""
         lanes = (self.lane_range, self.lanes, self.valid)
-        return Evaluator(self._b, self.ranges, *lanes, known=self.known)
+        return Evaluator(self.b, self.ranges, *lanes, known=self.known)
 
     def opened(self, range_: UOp, value: UOp) -> Point:
         """Return the point with one range more."""
-        ranges = {**self.ranges, range_: value}
-        lanes = (self.lane_range, self.lanes, self.valid)
-        return Point(self._b, ranges, self.known, *lanes)
+        return replace(self, ranges={**self.ranges, range_: value}, known=dict(self.known))
 
     def widened(self, range_: UOp, value: UOp, lanes: int, valid: int) -> Point:
         """Return the point with one range more, along its lanes (a lone lane is no vector)."""
+        point = self.opened(range_, value)
         if lanes == 1:
-            return self.opened(range_, value)
-        return Point(self._b, {**self.ranges, range_: value}, self.known, range_, lanes, valid)
+            return point
+        return replace(point, lane_range=range_, lanes=lanes, valid=valid)
 
 
 Body = Callable[[list[Point]], None]
@@ -128,7 +119,7 @@ class Nest:
             if late:
                 self.loops(spans[outer:], late, points, partial(self._emit, late))
 
-        self.loops(spans[:outer], stores, [Point(self._b, {}, {})], emit_early)
+        self.loops(spans[:outer], stores, [Point(self._b)], emit_early)
 
     def _depth(self, store: UOp, spans: Sequence[Span]) -> int:
         """How many spans must be open at a store."""
@@ -157,13 +148,8 @@ class Nest:
         span, *inner = spans
         if span.count:
             self._pin(roots, points)
-        for group in self._walk(span, points):
-            self.loops(inner, roots, group, body)
-
-    def _walk(self, span: Span, points: list[Point]) -> Iterator[list[Point]]:
-        """Open a span: gives the group of points inside, once for each piece of code it takes."""
         for begin, count in self.blocks(span, span.lanes.width):
-            yield self._group(span, points, begin, count)
+            self.loops(inner, roots, self._group(span, points, begin, count), body)
 
     def blocks(self, span: Span, count: int) -> Iterator[tuple[UOp, int]]:
         """Cut a span into blocks: gives (begin, count) once for each piece of code it takes."""
@@ -398,7 +384,7 @@ def cut_of(fold: Fold, spans: Sequence[Span]) -> Cut | None:
         span = spans[depth]
         if inner * span.count > limit:
             count = max(1, limit // inner // span.lanes.width) * span.lanes.width
-            return Cut(depth, count) if count < span.count else Cut(depth, span.count)
+            return Cut(depth, min(count, span.count))
         inner *= span.count
     return None
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from tinytensor.codegen.builder import Builder
 from tinytensor.codegen.plans.choices import unroll_choices
 from tinytensor.codegen.plans.lanes import accesses_of, best_lane_range, lanes_along, values_of
 from tinytensor.codegen.plans.merging import FOLDS, merge_ranges
-from tinytensor.codegen.plans.nest import Body, Nest, Point, Span, emit
+from tinytensor.codegen.plans.nest import Nest, Point, emit
 from tinytensor.codegen.plans.segments import Segment, cut_segments
 from tinytensor.codegen.plans.turning import Turn, find_turn, turned_points
 from tinytensor.ops.kernel import Kernel
@@ -62,50 +63,29 @@ def describe(facts: PointwiseFacts, target: Target) -> str:
 
 def lower(facts: PointwiseFacts, target: Target) -> Linear:
     """Nest the outer loops, and inside them run each segment along lanes."""
-    return _Lowering(facts, target).lower()
+    kernel, turn = facts.kernel, facts.turn
+    b = Builder(kernel.name, kernel.params, kernel.index_dtype)
+    roots = [store for segment in facts.segments for store in segment.stores]
+    nest = Nest(b, roots)
+
+    def run_inner(points: list[Point]) -> None:
+        for segment in facts.segments:
+            lanes = lanes_along(segment.range_, values_of(segment.stores), kernel, target)
+            span = nest.span(segment.range_, lanes)
+            if turn is None:
+                nest.loops([span], segment.stores, points, partial(emit, segment.stores))
+                continue
+            for begin, count in nest.blocks(nest.span(turn.range_), lanes.count):
+                run_tile = partial(_run_tile, b, segment, turn, begin, count)
+                nest.loops([span], segment.stores, points, run_tile)
+
+    nest.loops([nest.span(each) for each in facts.outer], roots, [Point(b)], run_inner)
+    return b.finish()
 
 
-class _Lowering:
-    def __init__(self, facts: PointwiseFacts, target: Target) -> None:
-        kernel = facts.kernel
-        self._facts = facts
-        self._target = target
-        self._b = Builder(kernel.name, kernel.params, kernel.index_dtype)
-        self._roots = [store for segment in facts.segments for store in segment.stores]
-        self._nest = Nest(self._b, self._roots)
-
-    def lower(self) -> Linear:
-        nest = self._nest
-        outer = [nest.span(each) for each in self._facts.outer]
-        nest.loops(outer, self._roots, [Point(self._b, {}, {})], self._run_inner)
-        return self._b.finish()
-
-    def _run_inner(self, points: list[Point]) -> None:
-        for segment in self._facts.segments:
-            if self._facts.turn is None:
-                self._run_segment(segment, points)
-            else:
-                self._run_tiles(segment, self._facts.turn, points)
-
-    def _span(self, segment: Segment) -> Span:
-        values = values_of(segment.stores)
-        lanes = lanes_along(segment.range_, values, self._facts.kernel, self._target)
-        return self._nest.span(segment.range_, lanes)
-
-    def _run_segment(self, segment: Segment, points: list[Point]) -> None:
-        stores = segment.stores
-        self._nest.loops([self._span(segment)], stores, points, lambda group: emit(stores, group))
-
-    def _run_tiles(self, segment: Segment, turn: Turn, points: list[Point]) -> None:
-        """Run square tiles of the turn's range and the lane range, row by row."""
-        span = self._span(segment)
-        for begin, count in self._nest.blocks(self._nest.span(turn.range_), span.lanes.count):
-            run_tile = self._tile(segment, turn, begin, count)
-            self._nest.loops([span], segment.stores, points, run_tile)
-
-    def _tile(self, segment: Segment, turn: Turn, begin: UOp, count: int) -> Body:
-        def run_tile(group: list[Point]) -> None:
-            for point in group:
-                emit(segment.stores, turned_points(self._b, turn, point, begin, count))
-
-        return run_tile
+def _run_tile(
+    b: Builder, segment: Segment, turn: Turn, begin: UOp, count: int, points: list[Point]
+) -> None:
+    """Run square tiles of the turn's range and the lane range, row by row."""
+    for point in points:
+        emit(segment.stores, turned_points(b, turn, point, begin, count))
