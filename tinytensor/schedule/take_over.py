@@ -121,7 +121,7 @@ def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:
     places = [kept.index(outputs.get(each, each)) for each in range(len(kernel.params))]
     renamed = {
         node: make_param(node.dtype, places[node.attrs.number], node.attrs.elements)
-        for node in by_number((kernel.sink,), Op.PARAM)
+        for node in by_number(walk((kernel.sink,)), Op.PARAM)
     }
     merged = replace(
         kernel,
