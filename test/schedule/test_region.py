@@ -158,3 +158,17 @@ def test_what_is_stored_is_small_for_the_ops_it_saves():
     builder = regions_of(total, limit=96)
 
     assert list(builder.too_big) == [narrow]
+
+
+def test_what_views_show_of_stored_values_costs_nothing():
+    """Their sizes were noted before; the sum of these is one op below the limit."""
+    first, second = buffer(F32, (1, 3), "CPU"), buffer(F32, (1, 3), "CPU")
+    for _ in range(8):
+        first = apply(Op.NEG, first)
+    for _ in range(7):
+        second = apply(Op.NEG, second)
+    total = apply(Op.ADD, broadcast(first, (4, 3)), broadcast(second, (4, 3)))
+
+    builder = regions_of(total, limit=16)
+
+    assert list(builder.too_big) == [first]

@@ -59,8 +59,8 @@ def ops_of(node: UOp) -> int:
 class ComputedSizes:
     """Counts the ops a kernel would compute, and what it reads, so that none outgrows the target.
 
-    A sum over operands counts shared nodes more than once, so it is an upper bound; only when that
-    reaches the limit are the distinct nodes walked and counted.
+    A sum over operands counts shared nodes more than once, and what was stored since, so it is an
+    upper bound; only when that leaves no room for one op more are the nodes walked and counted.
     """
 
     def __init__(self, limit: int) -> None:
@@ -72,7 +72,7 @@ class ComputedSizes:
     def of(self, nodes: Sequence[UOp]) -> int:
         """Return how many ops it takes to give some values, at most about the limit."""
         bound = sum(self._bound(each) for each in nodes)
-        return bound if bound < self.limit else self._count(nodes)
+        return bound if bound < self.limit - 1 else self._count(nodes)
 
     def note(self, node: UOp, ops: int | None = None) -> None:
         """Take in a node that is computed by whoever reads it, from operands of that many `ops`."""
