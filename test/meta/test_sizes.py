@@ -14,10 +14,10 @@ FUNCTION_LINES = 40
 DEPTH = 4
 # docs/decisions/code-budget.md says why these five are counted as they are.
 BUDGETS = {
-    "compiler and runtime": 11000,
-    "CUDA target": 6200,
+    "compiler and runtime": 11200,
+    "CUDA target": 6600,
     "checking machinery": 2700,
-    "jit, explain and profile": 3200,
+    "jit, explain and profile": 3300,
     "Tensor, gradients, nn and interop": 10000,
 }
 CHECKS = re.compile(

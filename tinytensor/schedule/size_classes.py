@@ -10,13 +10,20 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tinytensor.ops.attrs import ParamAttrs
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.kernel import Decision
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.size import claim_within, value_of
-from tinytensor.ops.uop import UOp, exact_extent, index_const, substitute, substitute_all, walk
+from tinytensor.ops.uop import (
+    UOp,
+    exact_extent,
+    index_const,
+    make_param,
+    substitute,
+    substitute_all,
+    walk,
+)
 from tinytensor.schedule.contraction import facts_of, sum_at
 from tinytensor.schedule.kernels import KernelCall, make_call, told_of
 from tinytensor.schedule.lower_views import only_ranges, range_of
@@ -80,11 +87,14 @@ def _param(number: int, node: UOp, narrowed: dict[UOp, UOp]) -> UOp:
     """Return the PARAM of a node, which has as many elements as it may have in the class."""
     extents = map(index_const, node.shape)
     count = math.prod(extents, start=index_const(1))
-    elements = bounds_of(_replaced(count, narrowed))[1]
-    return UOp(Op.PARAM, node.dtype, (), ParamAttrs(number, int(elements)))
+    most = bounds_of(_replaced(count, narrowed))[1]
+    return make_param(node.dtype, number, int(most))
 
 
 def _told(narrowed: dict[UOp, UOp]) -> Decision:
-    parts = [f"{least} to {most}" for least, most in map(bounds_of, narrowed.values())]
+    parts = []
+    for each in narrowed.values():
+        least, most = bounds_of(each)
+        parts.append(f"{least} to {most}")
     reason = REASON.format(", ".join(parts))
     return Decision("class", "open sizes", reason)

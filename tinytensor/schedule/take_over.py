@@ -35,7 +35,8 @@ def may_take(kernel: Kernel, output: int, operand: int) -> bool:
     if not _are_alike(kernel, output, operand):
         return False
     stores = kernel.sink.operands
-    numbers = [store.operands[0].attrs.number for store in stores]
+    written = [store.operands[0] for store in stores]
+    numbers = [param.attrs.number for param in written]
     place = numbers.index(output)
     index = stores[place].operands[1]
     folds = {node for node in walk(stores) if node.op in FOLDS}
@@ -107,8 +108,11 @@ def _by_number(ranges: Sequence[UOp]) -> list[UOp]:
 
 def tell_reuse(nodes: Sequence[UOp], taken: Mapping[int, int]) -> list[Decision]:
     """Say it of each output that takes over an operand, by their numbers among the nodes."""
-    pairs = [(describe(nodes[output]), describe(nodes[each])) for output, each in taken.items()]
-    return [Decision("reuse", output, REASON.format(operand)) for output, operand in pairs]
+    told = []
+    for output, operand in taken.items():
+        reason = REASON.format(describe(nodes[operand]))
+        told.append(Decision("reuse", describe(nodes[output]), reason))
+    return told
 
 
 def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:
