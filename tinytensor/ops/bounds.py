@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import Combine
@@ -92,10 +94,6 @@ def most_of(extent: int) -> int:
     return int(bounds_of(extent.expression)[1]) if isinstance(extent, Open) else extent
 
 
-def _variable(node: UOp) -> Bounds:
-    return node.attrs.least, node.attrs.most
-
-
 def _iota(node: UOp) -> Bounds:
     return _fit(node.dtype, 0, max(most_of(node.attrs.extent) - 1, 0))
 
@@ -141,12 +139,8 @@ def _divide(node: UOp, divide: Callable[[int, int], int]) -> Bounds:
     return _fit(node.dtype, min(quotients), max(quotients))
 
 
-def _floordiv(node: UOp) -> Bounds:
-    return _divide(node, lambda a, b: a // b)
-
-
-def _truncdiv(node: UOp) -> Bounds:
-    return _divide(node, lambda a, b: a // b if (a < 0) == (b < 0) else -(-a // b))
+def _truncate(a: int, b: int) -> int:
+    return a // b if (a < 0) == (b < 0) else -(-a // b)
 
 
 def _mod(node: UOp) -> Bounds:
@@ -251,14 +245,6 @@ def _cast(node: UOp) -> Bounds:
     return _fit(node.dtype, low, high)
 
 
-def _place(node: UOp) -> Bounds:
-    return 0, node.attrs.extent - 1
-
-
-def _extent(node: UOp) -> Bounds:
-    return 0, node.attrs.extent
-
-
 def _loop(node: UOp) -> Bounds:
     begin, end = map(_integers, node.operands)
     return begin[0], max(begin[0], end[1] - 1)
@@ -279,10 +265,6 @@ def _reduce(node: UOp) -> Bounds:
     return low, high
 
 
-def _gather(node: UOp) -> Bounds:
-    return bounds_of(node.operands[0])
-
-
 def _union(node: UOp) -> Bounds:
     return _hull(map(bounds_of, node.operands))
 
@@ -291,18 +273,18 @@ _BOUNDS: dict[Op, Callable[[UOp], Bounds]] = {
     Op.CONST: _const,
     Op.RANGE: _range,
     Op.IOTA: _iota,
-    Op.EXTENT: _extent,
-    Op.VARIABLE: _variable,
+    Op.EXTENT: lambda node: (0, node.attrs.extent),
+    Op.VARIABLE: lambda node: (node.attrs.least, node.attrs.most),
     Op.LOOP: _loop,
-    Op.PLACE: _place,
+    Op.PLACE: lambda node: (0, node.attrs.extent - 1),
     Op.ADD: _add,
     Op.SUB: _sub,
     Op.NEG: _neg,
     Op.MUL: _mul,
     Op.MAX: _max,
     Op.MIN: _min,
-    Op.FLOORDIV: _floordiv,
-    Op.TRUNCDIV: _truncdiv,
+    Op.FLOORDIV: partial(_divide, divide=operator.floordiv),
+    Op.TRUNCDIV: partial(_divide, divide=_truncate),
     Op.MOD: _mod,
     Op.TRUNCMOD: _truncmod,
     Op.AND: _and,
@@ -317,7 +299,7 @@ _BOUNDS: dict[Op, Callable[[UOp], Bounds]] = {
     Op.WHERE: _where,
     Op.CAST: _cast,
     Op.REDUCE: _reduce,
-    Op.GATHER: _gather,
+    Op.GATHER: lambda node: bounds_of(node.operands[0]),
     **dict.fromkeys((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SLICE), _union),
     **dict.fromkeys((Op.CHECK, Op.COPY, Op.DETACH), _union),
     **dict.fromkeys((Op.PAD, Op.SPLAT, Op.STACK, Op.LANE, Op.SHUFFLE), _union),

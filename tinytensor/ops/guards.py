@@ -43,11 +43,8 @@ def compare_sides(op: Op, difference: Sum) -> UOp:
         # x <= 5 is x < 6, and 6 <= x is 5 < x.
         op = Op.LT
         right.constant += 1
-    return compare(op, build(left), build(right)) if left.coefficients else _bound(op, right)
-
-
-def _bound(op: Op, right: Sum) -> UOp:
-    """0 op right, with the constant on the left."""
+    if left.coefficients:
+        return compare(op, build(left), build(right))
     return compare(op, index_const(-right.constant), build(Sum(right.coefficients)))
 
 

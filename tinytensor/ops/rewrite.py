@@ -22,15 +22,6 @@ LATER = ("*",)  # before= this: before every later rule of the set
 VISITS_AT_LEAST = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """A rule that matched and declined: its name, the node, and what was required."""
-
-    rule: str
-    node: UOp
-    required: str
-
-
 def by_name(function: Callable[..., T]) -> Callable[[dict[str, UOp]], T]:
     """Return a function of matched nodes, of which it takes those that its parameters name."""
     names = tuple(inspect.signature(function).parameters)
@@ -50,7 +41,6 @@ class Rule:
     legal: Callable[[dict[str, UOp]], bool] | None
     result: Callable[[dict[str, UOp]], UOp]
     before: tuple[str, ...]
-    required: str
 
     def apply(self, node: UOp) -> UOp | None:
         """Return what takes the node's place: itself when declined, None when it does not match."""
@@ -83,8 +73,8 @@ class RuleSet:
 
         def enter(result: Result) -> Result:
             condition = by_name(legal) if legal is not None else None
-            name, required = result.__name__, _required(result)
-            made = Rule(name, pattern, condition, by_name(result), tuple(before), required)
+            _check_law(result)
+            made = Rule(result.__name__, pattern, condition, by_name(result), tuple(before))
             self.rules.append(made)
             self._candidates.clear()
             return result
@@ -102,8 +92,8 @@ class RuleSet:
         return found
 
 
-def _required(result: Result) -> str:
-    """The law's condition: the sentence of a rule's docstring that begins with its legality."""
+def _check_law(result: Result) -> None:
+    """Refuse a rule whose docstring has no sentence that begins with its legality."""
     text = inspect.getdoc(result) or ""
     laws = [line for line in text.splitlines() if line.startswith(("Legal when", "Always legal"))]
     if "->" not in text.partition("\n")[0] or not laws:
@@ -111,7 +101,6 @@ def _required(result: Result) -> str:
             f"rule {result.__name__}: its docstring states no law: {text!r}; "
             "`before  ->  after`, then `Legal when` or `Always legal` was required."
         )
-    return laws[0]
 
 
 def join(name: str, *sets: RuleSet) -> RuleSet:
@@ -119,15 +108,13 @@ def join(name: str, *sets: RuleSet) -> RuleSet:
     return RuleSet(name, sets[0].measure, [rule for each in sets for rule in each.rules])
 
 
-def rewrite(
-    roots: Sequence[UOp], rules: RuleSet, remarks: list[Remark] | None = None
-) -> tuple[UOp, ...]:
+def rewrite(roots: Sequence[UOp], rules: RuleSet) -> tuple[UOp, ...]:
     """Return the roots with every node rewritten until no rule of the set applies to it.
 
     Raises: InternalError naming a rule when the set does not come to an end.
     Cost: linear in the graph; nodes that several users share are rewritten once.
     """
-    return RuleRewriter(rules, remarks).run(roots)
+    return RuleRewriter(rules).run(roots)
 
 
 class Rewriter(ABC):
@@ -185,10 +172,9 @@ class Rewriter(ABC):
 class RuleRewriter(Rewriter):
     """A run of a set of rules."""
 
-    def __init__(self, rules: RuleSet, remarks: list[Remark] | None = None) -> None:
+    def __init__(self, rules: RuleSet) -> None:
         super().__init__()
         self.rules = rules
-        self.remarks = remarks
 
     def apply(self, node: UOp) -> UOp:
         """Return the result of the first rule that applies, or the node."""
@@ -197,6 +183,4 @@ class RuleRewriter(Rewriter):
             if result is not None and result is not node:
                 self.last = f"rule {rule.name} of {self.rules.name}"
                 return result
-            if result is node and self.remarks is not None:
-                self.remarks.append(Remark(rule.name, node, rule.required))
         return node

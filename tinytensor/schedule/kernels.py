@@ -147,16 +147,12 @@ def lower_members(region: Region, lowering: Lowering, fact: Contraction | Decisi
 
 def told_of(fact: Contraction | Decision | None) -> tuple[Decision, ...]:
     """Say what a sum of products is, or why it is no contraction."""
-    if isinstance(fact, Contraction):
-        return (_contract_decision(fact),)
-    return () if fact is None else (fact,)
-
-
-def _contract_decision(fact: Contraction) -> Decision:
+    if not isinstance(fact, Contraction):
+        return () if fact is None else (fact,)
     batch, m, n, k = fact.extents
     a, b, summed = (short_dtype(each.dtype) for each in (*fact.node.operands[:2], fact.node))
     reason = f"batch={batch} m={m} n={n} k={k}; a {a}, b {b}, summed in {summed}."
-    return Decision("contract", "sum of products", reason)
+    return (Decision("contract", "sum of products", reason),)
 
 
 def computed_within(reduce: UOp) -> frozenset[UOp]:

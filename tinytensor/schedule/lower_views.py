@@ -135,13 +135,8 @@ def _through_expand(view: UOp, index: Index) -> Index:
 
 
 def _through_slice(view: UOp, index: Index) -> Index:
-    begin, step = view.attrs.begin, view.attrs.step
-    return tuple(
-        [
-            simplify_index(each * stride + first)
-            for each, first, stride in zip(index, begin, step, strict=True)
-        ]
-    )
+    facts = zip(index, view.attrs.begin, view.attrs.step, strict=True)
+    return tuple([simplify_index(each * stride + first) for each, first, stride in facts])
 
 
 OPERAND_INDEX: dict[Op, Callable[[UOp, Index], Index]] = {

@@ -44,7 +44,7 @@ from tinytensor.schedule.region import (
     source_of,
 )
 from tinytensor.schedule.rows import SHARED_KERNELS, space_of
-from tinytensor.schedule.uses import Evaluations, Reading, Use, Uses
+from tinytensor.schedule.uses import Evaluations, Reading, Uses
 from tinytensor.target import Target
 from tinytensor.timing import timed
 
@@ -151,7 +151,7 @@ class Chooser:
         use = self.uses.of(node)
         decision = self._decide(node, use)
         if decision is None:
-            self._tell(node, use.evaluations)
+            self._tell(node, use)
             return
         self.stored[node] = decision
         self.add_output(node, node)
@@ -257,7 +257,7 @@ class Chooser:
             strip = 0.0 if is_laid_out else strip_seconds(count, factor.dtype, self.target)
             self.uses.slower[behind] = slower + strip
 
-    def _decide(self, node: UOp, use: Use) -> Draft | None:
+    def _decide(self, node: UOp, use: Evaluations) -> Draft | None:
         if node in self.roots:
             return Draft("store", node, ("its value was asked for.",))
         if node in self.known:
@@ -271,7 +271,7 @@ class Chooser:
         if (node.operands and node.op not in ELEMENTWISE) or reads_no_memory(node):
             return None
         ways = ways_of(node)
-        if ways > 1 and ways * len(use.evaluations) > MOST_WAYS:
+        if ways > 1 and ways * len(use) > MOST_WAYS:
             reason = f"one kernel computes at most {MOST_WAYS} values side by side."
             return Draft("store", node, (reason,))
         if self.builder.fuse:
@@ -280,14 +280,14 @@ class Chooser:
             return None
         return Draft("store", node, ("TT_FUSE=0: one kernel per op.",))
 
-    def _is_product(self, node: UOp, use: Use) -> bool:
+    def _is_product(self, node: UOp, use: Evaluations) -> bool:
         """Whether a node is a product that is only summed: a sum of products is one op."""
         return node.op is Op.MUL and all(_is_sum(each) for each in self.uses.by_kernel(use))
 
-    def _weigh(self, node: UOp, use: Use) -> Draft | None:
+    def _weigh(self, node: UOp, use: Evaluations) -> Draft | None:
         readings = self.uses.by_kernel(use)
         slower = sum(each.slower for each in readings.values())
-        if use.total <= elements_now(node.shape) and len(readings) <= 1 and not slower:
+        if sum(use.values()) <= elements_now(node.shape) and len(readings) <= 1 and not slower:
             return None
         found = self._expression(node)
         limit = self.target.max_kernel_ops
@@ -298,18 +298,18 @@ class Chooser:
             return Draft("store", node, (reason,))
         choice = self._choice(node, found, use)
         apart = ", counted before kernels are joined" * (len(readings) > 1)
-        reason = f"{describe_uses(use.total, node, len(readings))}{apart}; {choice}"
+        reason = f"{describe_uses(sum(use.values()), node, len(readings))}{apart}; {choice}"
         if choice.is_stored:
             self.choices[node] = choice
             return Draft("store", node, (reason,))
-        for place in use.evaluations:
+        for place in use:
             self.uses.slower.pop(place, None)
-        if self._part_of.get(node) != use.evaluations:
+        if self._part_of.get(node) != use:
             for kernel in readings:
                 self.recomputed[kernel].append(Draft("recompute", node, (reason,)))
         return None
 
-    def _choice(self, node: UOp, found: Expression, use: Use) -> Choice:
+    def _choice(self, node: UOp, found: Expression, use: Evaluations) -> Choice:
         """Compare what each kernel that reads a value would take longer either way."""
         own = self._reading(node)
         reading = 0.0

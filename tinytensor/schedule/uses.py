@@ -7,23 +7,11 @@ and the views on the way: `y * y` reads y at one place, `x + x.T` reads x at two
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tinytensor.ops.uop import UOp
 
 Evaluations = Mapping[int, int]  # by place
-
-
-@dataclass(slots=True)
-class Use:
-    """The evaluations of one value, by place."""
-
-    evaluations: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def total(self) -> int:
-        """All evaluations, in elements."""
-        return sum(self.evaluations.values())
 
 
 @dataclass(slots=True)
@@ -49,26 +37,26 @@ class Uses:
 
     def __init__(self) -> None:
         self.slower: dict[int, float] = {}  # by place, of factors that nothing is computed for yet
-        self._uses: dict[UOp, Use] = {}
+        self._uses: dict[UOp, dict[int, int]] = {}
         self._numbers: dict[tuple[int, UOp], int] = {}
         self._kernels: list[UOp] = []
 
     def __contains__(self, node: object) -> bool:
         return node in self._uses
 
-    def of(self, node: UOp) -> Use:
+    def of(self, node: UOp) -> Evaluations:
         """Return the uses of a node told so far."""
-        return self._uses.get(node) or Use()
+        return self._uses.get(node, {})
 
     def kernel(self, place: int) -> UOp:
         """Return the anchor of the kernel that a place is in."""
         return self._kernels[place]
 
-    def by_kernel(self, use: Use) -> dict[UOp, Reading]:
+    def by_kernel(self, use: Evaluations) -> dict[UOp, Reading]:
         """Return what each kernel would compute of a value, by anchor, in order of places."""
         found: dict[UOp, Reading] = {}
-        for place in sorted(use.evaluations):
-            reading = Reading(use.evaluations[place], 1, self.slower.get(place, 0.0))
+        for place in sorted(use):
+            reading = Reading(use[place], 1, self.slower.get(place, 0.0))
             found.setdefault(self._kernels[place], Reading()).add(reading)
         return found
 
@@ -82,7 +70,7 @@ class Uses:
 
     def tell(self, node: UOp, evaluations: Evaluations) -> None:
         """Note that a node is computed at some places; two readers at one place compute it once."""
-        known = self._uses.setdefault(node, Use()).evaluations
+        known = self._uses.setdefault(node, {})
         for place, count in evaluations.items():
             known[place] = max(known.get(place, 0), count)
 

@@ -125,14 +125,10 @@ class _Lowering:
             for each in self.flat.outer:
                 loop = self.builder.loop(0, extent_value(self.builder, each))
                 places[each] = loops.enter_context(loop)
-            self._emit_product(places)
+            for n_block in blocks(self.builder, self.flat.n, self.tiling.block_n):
+                for k_block in blocks(self.builder, self.flat.k, self.tiling.block_k):
+                    self._multiply_panel(places, n_block, k_block)
         return self.builder.finish()
-
-    def _emit_product(self, places: Mapping[UOp, UOp]) -> None:
-        b, flat, tiling = self.builder, self.flat, self.tiling
-        for n_block in blocks(b, flat.n, tiling.block_n):
-            for k_block in blocks(b, flat.k, tiling.block_k):
-                self._multiply_panel(places, n_block, k_block)
 
     def _multiply_panel(self, places: Mapping[UOp, UOp], n_block: Block, k_block: Block) -> None:
         """Multiply every strip of a by one panel of b, a register tile at a time."""
