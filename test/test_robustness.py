@@ -141,6 +141,8 @@ def test_ctrl_c_after_kernels_that_write_over_values_loses_nothing(monkeypatch, 
     step()
     step()
     inner = Replay.run
+    # A shell lets its background jobs ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupted(self, leaves):
         results = inner(self, leaves)
@@ -151,6 +153,7 @@ def test_ctrl_c_after_kernels_that_write_over_values_loses_nothing(monkeypatch, 
         patched.setattr(Replay, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             step()
+    signal.signal(signal.SIGINT, before)
 
     assert weight.tolist() == [-0.5, -2.5]
     step()

@@ -64,5 +64,5 @@ def test_the_command_writes_the_table_and_the_page(small, tmp_path, monkeypatch,
     assert re.search(
         r"up -->\n```\nkernel \d+  \w+\n  from        blocks.0.up: self.up\(..\), ", written
     )
-    assert re.search(r"between -->\n```\nadd f32\[2,8,16\]: ", written)
+    assert re.search(r"between -->\n```\nadd#3 f32\[2,8,16\]: ", written)
     assert "<h1>training_step on PYTHON</h1>" in page.read_text("utf-8")
