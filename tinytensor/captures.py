@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tinytensor.config import config
 from tinytensor.ops.kernel import Kernel
@@ -14,6 +14,8 @@ from tinytensor.ops.uop import UOp, substitute_all
 from tinytensor.provenance import COLLECTING
 from tinytensor.runtime.device import AnyDevice, Event
 from tinytensor.timing import WATCHES
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +57,20 @@ def wants_schedule() -> bool:
 
 
 @contextmanager
-def watch_launches() -> Iterator[list[Launched]]:
-    """Collect the launches that any thread makes inside the block."""
-    found: list[Launched] = []
-    LAUNCHES.append(found)
+def collect(lists: list[list[T]]) -> Iterator[list[T]]:
+    """Collect what any thread adds to all of some lists inside the block."""
+    found: list[T] = []
+    lists.append(found)
     config.note_change()  # so that no jitted function makes calls that tell nobody
     try:
         yield found
     finally:
-        LAUNCHES[:] = [each for each in LAUNCHES if each is not found]
+        lists[:] = [each for each in lists if each is not found]
+
+
+def watch_launches() -> AbstractContextManager[list[Launched]]:
+    """Collect the launches that any thread makes inside the block."""
+    return collect(LAUNCHES)
 
 
 def note_forward(known: dict[UOp, UOp]) -> None:

@@ -7,12 +7,12 @@ import operator
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from tinytensor.captures import CAPTURES
+from tinytensor.captures import CAPTURES, collect
 from tinytensor.config import config
 from tinytensor.dtype import dtypes
 from tinytensor.errors import Site
@@ -91,16 +91,9 @@ class Scheduled:
     arena_bytes: int
 
 
-@contextmanager
-def capture() -> Iterator[list[Planned]]:
+def capture() -> AbstractContextManager[list[Planned]]:
     """Collect the kernels of every schedule made inside the block, by any thread."""
-    found: list[Planned] = []
-    CAPTURES.append(found)
-    config.note_change()
-    try:
-        yield found
-    finally:
-        CAPTURES[:] = [each for each in CAPTURES if each is not found]
+    return collect(CAPTURES)
 
 
 def work_of(kernel: Kernel, extents: Sequence[int] = ()) -> Work:

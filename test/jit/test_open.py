@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tinytensor import Tensor, jit, no_grad, planning, realize
+from tinytensor.errors import ShapeError
 from tinytensor.realize import storage_of
 
 FEATURES = 12
@@ -268,3 +269,21 @@ def test_threads_share_one_program_for_all_sizes():
 
     assert found == {count: expected_layer(rows(count)).tolist() for count in range(4, 60)}
     assert len(runs.getvalue()) == 2
+
+
+def test_an_error_comes_after_what_was_done_until_then():
+    """In a trace for all sizes too: the call that it ends is one as without `jit`."""
+
+    def halve_two_rows(x):
+        x.mul_(0.5)
+        return x.view(2, 2)
+
+    jitted = jit(halve_two_rows)
+    assert jitted(Tensor(np.ones((4, 1)))).tolist() == [[0.5, 0.5], [0.5, 0.5]]
+
+    for rows in (3, 3, 5):
+        x = Tensor(np.ones((rows, 1)))
+        with pytest.raises(ShapeError):
+            jitted(x)
+        assert x.tolist() == [[0.5]] * rows
+    assert jitted(Tensor(np.ones((4, 1)))).tolist() == [[0.5, 0.5], [0.5, 0.5]]

@@ -15,7 +15,7 @@ from tinytensor.config import CHANGES, config
 from tinytensor.errors import DeviceError
 from tinytensor.jit.build import Obstacle, build_program
 from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_objects, watch_outside
-from tinytensor.jit.open import OTHERS, OpenProgram, find_opening, trace_open
+from tinytensor.jit.open import OTHERS, Failure, OpenProgram, find_opening, trace_open
 from tinytensor.jit.program import MISS, Miss, Program
 from tinytensor.jit.quick import Quick, Tally, write_quick
 from tinytensor.jit.structure import Fact, Flat, flatten
@@ -148,6 +148,8 @@ class Jitted(Generic[P, R]):
             except Obstacle as obstacle:
                 self._plain.add(opening.closed(key))
                 self._remark(f"not traced for all sizes: {obstacle}")
+                return MISS
+            except Failure:
                 return MISS
         others = [each.complaint(key) for each in self._open]
         earlier = [f"; an earlier one does not serve: {each}" for each in others if each != OTHERS]

@@ -236,6 +236,10 @@ def _closed_probe(probe: Probe) -> Probe:
     return replace(probe, attrs=replace(attrs, least=now(attrs.least), end=now(attrs.end)))
 
 
+class Failure(Exception):
+    """The function raises an error: called as it is, it does so after what it does until then."""
+
+
 def trace_open(
     function: Callable[..., Any],
     opening: Opening,
@@ -246,7 +250,7 @@ def trace_open(
 ) -> OpenProgram:
     """Run a function with variables in its arguments, and take down what it computes.
 
-    Raises: Obstacle when a call of another size needs the function.
+    Raises: Obstacle when a call of another size needs the function; Failure when it raises.
     """
     trace = Trace()
     values = opening.values(key)
@@ -264,7 +268,10 @@ def trace_open(
             ints = {at - len(MODES): sizes[number] for at, number in opening.ints.items()}
             facts = itertools.count()
             given, named = [with_ints(each, ints, facts) for each in (args, kwargs)]
-            returned = function(*given, **named)
+            try:
+                returned = function(*given, **named)
+            except Exception as error:
+                raise Failure from error
         watch_modules(trace, flat.objects)
         return _taken_down(trace, opening, key, variables, claims, leaves, flat, returned)
     finally:
