@@ -287,3 +287,14 @@ def test_an_error_comes_after_what_was_done_until_then():
             jitted(x)
         assert x.tolist() == [[0.5]] * rows
     assert jitted(Tensor(np.ones((4, 1)))).tolist() == [[0.5, 0.5], [0.5, 0.5]]
+
+
+@pytest.mark.parametrize("gives", [lambda n: Tensor.zeros(n), lambda n: None])
+def test_a_number_alone_may_vary(gives):
+    jitted = jit(gives, dynamic=True)
+
+    found = [jitted(n) for n in (3, 4, 3)]
+
+    assert [each if each is None else each.tolist() for each in found] == [
+        None if gives(n) is None else [0.0] * n for n in (3, 4, 3)
+    ]

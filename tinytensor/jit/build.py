@@ -222,7 +222,7 @@ class ProgramGraph:
         devices = {each.attrs.device for each in slots}
         if len(devices) > 1 or any(each.op is Op.COPY for each in order):
             raise Obstacle("values move between devices")
-        self.device = next(iter(devices), device)
+        self.device = next(iter(devices), device or default_device_name())
         self.probes = probes_below(roots, order, [])
         self.roots = [*roots, *[each.node for each in self.probes]]
 
@@ -277,7 +277,7 @@ def _graph_of(trace: Trace, values: _Values) -> ProgramGraph:
     placeholders = _Placeholders(trace)
     bare = placeholders.bare([cell.uop for cell in values.cells], known)
     found = [*[each.leaf.attrs.device for each in states[:1]], *values.devices]
-    return ProgramGraph(bare, placeholders.slots, found[0] if found else default_device_name())
+    return ProgramGraph(bare, placeholders.slots, next(iter(found), ""))
 
 
 class _Placeholders:
