@@ -108,7 +108,10 @@ def test_bytes_come_back_as_they_went_in(name, array):
 @pytest.mark.parametrize("byte", [0, 171])
 @pytest.mark.parametrize("nbytes", [0, 1, 64, 3_000_000])
 def test_all_bytes_are_filled(name, nbytes, byte):
-    device = Device[name]
+    assert_fills(Device[name], nbytes, byte)
+
+
+def assert_fills(device, nbytes, byte):
     buffer = device.allocate(nbytes)
     device.copy_in(buffer, np.arange(nbytes, dtype=np.uint8))
     result = np.ones(nbytes, np.uint8)

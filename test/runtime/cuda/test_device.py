@@ -24,6 +24,7 @@ from runtime.cuda.programs import (
     tensor_map,
     two_launch_program,
 )
+from runtime.test_device import assert_fills
 
 from tinytensor.config import config
 from tinytensor.errors import DeviceError
@@ -242,14 +243,7 @@ def test_bytes_come_back_as_they_went_in(device, nbytes):
 @pytest.mark.parametrize("byte", [0, 171])
 @pytest.mark.parametrize("nbytes", [0, 1, 64, BIG])
 def test_all_bytes_are_filled(device, nbytes, byte):
-    buffer = device.allocate(nbytes)
-    device.copy_in(buffer, np.arange(nbytes, dtype=np.uint8))
-    result = np.ones(nbytes, np.uint8)
-
-    device.fill(buffer, byte)
-    device.copy_out(buffer, result)
-
-    assert (result == byte).all()
+    assert_fills(device, nbytes, byte)
 
 
 def test_small_blocks_are_carved_on_the_drivers_boundaries(device, fake):
