@@ -25,6 +25,7 @@ from tinytensor.codegen.plans.cuda_hopper_tiling import (
     rank_wholes,
     variants,
 )
+from tinytensor.codegen.plans.cuda_hopper_triple import tripled
 from tinytensor.codegen.plans.cuda_hopper_windows import products_in_windows
 from tinytensor.codegen.plans.flatten import FlatContraction
 from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
@@ -32,7 +33,7 @@ from tinytensor.dtype import dtypes
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import ELEMENTWISE, Op
-from tinytensor.ops.uop import UOp, walk
+from tinytensor.ops.uop import UOp, exact_extent, walk
 from tinytensor.target import Target
 
 FEATURES = frozenset({"wgmma", "bulk"})
@@ -90,14 +91,17 @@ def _clocks(facts: ProductFacts, target: Target) -> float:
 
 
 def _rounded_facts(kernel: Kernel, target: Target) -> ProductFacts | None:
-    """Read a product of float32 whose factors may be rounded to TF32."""
-    if "tf32" not in target.features or kernel.contraction is None:
+    """Read a product of float32 whose factors may be rounded to TF32, or be sums of two TF32."""
+    if not target.features & {"tf32", "3xtf32"} or kernel.contraction is None:
         return None
     node = kernel.contraction.node
     dtypes_of = {node.dtype, *[each.dtype for each in node.operands[:2]]}
     if dtypes_of != {dtypes.float32} or why_no_product(kernel, kernel.contraction):
         return None
-    return read_facts(kernel, dtypes.float32)
+    facts = read_facts(kernel, dtypes.float32)
+    if "tf32" in target.features:
+        return facts
+    return tripled(facts) if exact_extent(facts.flat.k).op is Op.CONST else None
 
 
 def describe(facts: ProductFacts, target: Target, chosen: Candidate | None = None) -> str:
@@ -113,7 +117,8 @@ def describe(facts: ProductFacts, target: Target, chosen: Candidate | None = Non
     rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
     patches = ", read in windows" if facts.flat.windows else ""
     half = "symmetric, " if best.mirrors else ""
-    rounded = " Factors are rounded to TF32." if facts.stored is dtypes.float32 else ""
+    tf32 = "are sums of two TF32" if facts.promoted_after else "are rounded to TF32"
+    rounded = f" Factors {tf32}." if facts.stored is dtypes.float32 else ""
     before = f" {rewritten} of 2 factors rewritten in rows before." if rewritten else ""
     return (
         f"wgmma.{WORDS[facts.stored]}, {half}{best.tiles} tiles {block} ({best.name}), "
@@ -148,6 +153,7 @@ def need_of(facts: ProductFacts) -> Need:
         a=_side(flat, facts.a),
         b=_side(flat, facts.b),
         own_share=_own_share(facts),
+        promoted_after=facts.promoted_after,
     )
 
 
@@ -224,9 +230,8 @@ def _multiply(
     boxes = _boxes(flat, a), _boxes(flat, b)
     x, y = [each for each in boxes if isinstance(each, Boxes)]  # the others were rewritten
     word = WORDS[facts.stored]
-    return run_pipeline(
-        Pipeline(facts.kernel, flat, (x, y), word, chosen, target.multiprocessors, part)
-    )
+    whole = Pipeline(facts.kernel, flat, (x, y), word, chosen, target.multiprocessors)
+    return run_pipeline(replace(whole, promoted_after=facts.promoted_after, part=part))
 
 
 def _boxes(flat: FlatContraction, operand: Operand) -> Boxes | str:

@@ -36,7 +36,8 @@ STEP_BYTES = 32  # of the values of k of one instruction
 class Pipeline:
     """What is to be computed, and by which tiling; `word` names the factors' dtype.
 
-    With a `part`, one of the outer ranges, each of its values sums its own part of k.
+    Sums are `promoted_after` so many values of k, unless 0. With a `part`, one of the outer ranges,
+    each of its values sums its own part of k.
     """
 
     kernel: Kernel
@@ -45,6 +46,7 @@ class Pipeline:
     word: str
     candidate: Candidate
     multiprocessors: int
+    promoted_after: int = 0
     part: UOp | None = None
 
 
@@ -88,6 +90,7 @@ class _Block:
         steps = split_count(exact_extent(k), self.x.block_k)
         steps = split_count(steps, pipeline.candidate.parts)
         self.steps = amount(b, steps)
+        self.promoted_after = pipeline.promoted_after // self.x.block_k
         self.trays = Trays(b, flat, tiling)
         self.step = STEP_BYTES // rows.buffer.dtype.itemsize
         self.instruction = f"m64n{tiling.block_n}k{self.step}.{pipeline.word}"
@@ -186,22 +189,43 @@ class _Multiplying:
     def _sum(self) -> list[UOp]:
         """Multiply through k with one group of products in flight; give the sums."""
         b, block = self._b, self._block
-        lanes = GROUP_ROWS * self._tiling.block_n // GROUP_THREADS
-        dtype = dtypes.float32.vector(lanes)
-        totals = [b.register(dtype) for _ in range(self._accumulators)]
         previous = b.register(b.index_dtype, 0)
-        with b.loop(0, block.steps) as step:
-            stage = self._ring.stage
-            b.mbarrier_wait(block.full, stage, self._ring.parity)
-            self._multiply(totals, stage, b.value(b.index(0) < step))
-            b.wgmma_wait(*totals, pending=1)
-            self._release(previous, (b.index(0) < step) & self._is_first_lane)
-            b.write(previous, stage)
-            self._ring.advance()
+        if block.promoted_after:
+            sums = self._registers(0.0)
+            totals = self._registers(0.0)
+            with b.loop(0, block.steps, block.promoted_after) as first:
+                last = binary(Op.MIN, first + block.promoted_after, block.steps)
+                self._sum_steps(totals, previous, first, b.value(last))
+                b.wgmma_wait(*totals)
+                for each, total in zip(sums, totals, strict=True):
+                    b.write(each, b.read(each) + b.read(total))
+        else:
+            sums = totals = self._registers()
+            self._sum_steps(totals, previous, b.index(0), block.steps)
         self._hand_over()
         b.wgmma_wait(*totals)
         self._release(previous, self._is_first_lane)
-        return [b.read(each) for each in totals]
+        return [b.read(each) for each in sums]
+
+    def _registers(self, initial: float | None = None) -> list[UOp]:
+        """Declare what holds a thread's sums."""
+        lanes = GROUP_ROWS * self._tiling.block_n // GROUP_THREADS
+        dtype = dtypes.float32.vector(lanes)
+        count = self._accumulators
+        return [self._b.register(dtype, initial) for _ in range(count)]
+
+    def _sum_steps(self, totals: list[UOp], previous: UOp, first: UOp, last: UOp) -> None:
+        """Begin sums with a step's products and go on to the last; keep what is given back next."""
+        b, block = self._b, self._block
+        with b.loop(first, last) as step:
+            stage = self._ring.stage
+            b.mbarrier_wait(block.full, stage, self._ring.parity)
+            self._multiply(totals, stage, b.value(first < step))
+            b.wgmma_wait(*totals, pending=1)
+            follows = b.index(0) < step
+            self._release(previous, follows & self._is_first_lane)
+            b.write(previous, stage)
+            self._ring.advance()
 
     def _multiply(self, totals: list[UOp], stage: UOp, adds: UOp) -> None:
         """Start the products of a stage; the first ones begin the sums unless `adds`."""

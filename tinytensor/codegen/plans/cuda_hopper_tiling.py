@@ -33,6 +33,8 @@ EPILOGUE_CLOCKS = 4  # of a warpgroup to store each sum that one of its threads 
 TRAY_CLOCKS = 512  # and more for it, by the columns of a tray
 LONE_CLOCKS = 90  # where the thread stores by itself
 OP_CLOCKS = 2  # and to apply one op to it
+REGISTERS = 65536  # of a multiprocessor
+SPARE_REGISTERS = 40  # of a thread, beside those of sums
 MOST_OPS = 4096  # of a thread's epilogue, which is unrolled: more take seconds to compile
 MANY_SUMS = 128  # of a thread, beside which 168 registers leave few for an epilogue
 START_CLOCKS = 3000  # of a block: its first boxes, and the launch around it
@@ -146,7 +148,7 @@ class Need:
 
     A tray has at most `tray_columns`, and `tray_bytes` for each sum, over all stores. Of the axes
     m, n and k, no part of the `open_axes` is sure to have anything in it. The `own_share` of the
-    factors' elements are no repetitions.
+    factors' elements are no repetitions. Sums are `promoted_after` so many values of k, unless 0.
     """
 
     work: Work
@@ -158,6 +160,7 @@ class Need:
     a: Side
     b: Side
     own_share: float = 1.0
+    promoted_after: int = 0
 
     @property
     def block_k(self) -> int:
@@ -173,6 +176,17 @@ class Need:
     def steps(self) -> int:
         """Stages that a tile takes."""
         return math.ceil(self.k / self.block_k)
+
+    def promotion_clocks(self, tiling: HopperTiling) -> float:
+        """Return what a stage takes a thread more than to multiply: to add up its sums."""
+        if not self.promoted_after:
+            return 0.0
+        return tiling.held * tiling.consumers * self.block_k / self.promoted_after
+
+    def fits_registers(self, tiling: HopperTiling) -> bool:
+        """Whether a thread has registers for the sums of instructions beside its own."""
+        held = 2 * tiling.held + SPARE_REGISTERS
+        return not self.promoted_after or held * tiling.threads <= REGISTERS
 
     @property
     def nbytes(self) -> int:
@@ -246,7 +260,8 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     stages = min(tiling.stages, (target.shared_bytes - tray_bytes - MBARRIER_BYTES) // nbytes)
     is_long = tiling.held * need.epilogue_ops > MOST_OPS
     cuts = [need.is_in_patches and extent % PATCH > 0 for extent in extents]
-    if stages < 2 or is_long or (parts > 1 and not trays) or any(cuts):
+    fits = stages >= 2 and need.fits_registers(tiling)
+    if not fits or is_long or (parts > 1 and not trays) or any(cuts):
         return None
     mirrors = parts == 1 and work.mirrors(*extents)
     whole = work if mirrors else replace(work, is_symmetric=False)
@@ -254,6 +269,7 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     load, steps = math.ceil(tiles / multiprocessors), math.ceil(need.steps / parts)
     lines = sum([side.lines * size for side, size in zip(sides, sizes, strict=True)])
     products = tiling.block_m * tiling.block_n * need.block_k / PRODUCT_RATES[work.itemsize]
+    products += need.promotion_clocks(tiling)
     arriving = lines if need.is_in_patches else nbytes
     shared_rate = BULK_RATE if need.nbytes <= target.l2_bytes else STREAM_RATE
     rate = min(BULK_RATE, stages * nbytes / LATENCY_CLOCKS)
