@@ -11,6 +11,7 @@ from tinytensor.codegen.plans.amounts import most_of, usual_extent
 from tinytensor.codegen.plans.block_operand import Operand
 from tinytensor.codegen.plans.block_product import ProductFacts, read_facts, why_no_product
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes, see_in_boxes
+from tinytensor.codegen.plans.cuda_hopper_halves import in_halves
 from tinytensor.codegen.plans.cuda_hopper_pipeline import Pipeline, run_pipeline
 from tinytensor.codegen.plans.cuda_hopper_rest import in_pieces
 from tinytensor.codegen.plans.cuda_hopper_split import fold_sums, split_sums
@@ -25,7 +26,6 @@ from tinytensor.codegen.plans.cuda_hopper_tiling import (
     rank_wholes,
     variants,
 )
-from tinytensor.codegen.plans.cuda_hopper_triple import tripled
 from tinytensor.codegen.plans.cuda_hopper_windows import products_in_windows
 from tinytensor.codegen.plans.flatten import FlatContraction
 from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
@@ -33,7 +33,7 @@ from tinytensor.dtype import dtypes
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import ELEMENTWISE, Op
-from tinytensor.ops.uop import UOp, exact_extent, walk
+from tinytensor.ops.uop import UOp, walk
 from tinytensor.target import Target
 
 FEATURES = frozenset({"wgmma", "bulk"})
@@ -99,9 +99,7 @@ def _rounded_facts(kernel: Kernel, target: Target) -> ProductFacts | None:
     if dtypes_of != {dtypes.float32} or why_no_product(kernel, kernel.contraction):
         return None
     facts = read_facts(kernel, dtypes.float32)
-    if "tf32" in target.features:
-        return facts
-    return tripled(facts) if exact_extent(facts.flat.k).op is Op.CONST else None
+    return facts if "tf32" in target.features else in_halves(facts)
 
 
 def describe(facts: ProductFacts, target: Target, chosen: Candidate | None = None) -> str:
@@ -117,7 +115,7 @@ def describe(facts: ProductFacts, target: Target, chosen: Candidate | None = Non
     rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
     patches = ", read in windows" if facts.flat.windows else ""
     half = "symmetric, " if best.mirrors else ""
-    tf32 = "are sums of two TF32" if facts.promoted_after else "are rounded to TF32"
+    tf32 = "are rounded to TF32" if facts.flat.half is None else "are sums of two TF32"
     rounded = f" Factors {tf32}." if facts.stored is dtypes.float32 else ""
     before = f" {rewritten} of 2 factors rewritten in rows before." if rewritten else ""
     return (
@@ -154,6 +152,7 @@ def need_of(facts: ProductFacts) -> Need:
         b=_side(flat, facts.b),
         own_share=_own_share(facts),
         promoted_after=facts.promoted_after,
+        halves=1 if flat.half is None else 2,
     )
 
 
@@ -238,7 +237,7 @@ def _boxes(flat: FlatContraction, operand: Operand) -> Boxes | str:
     if operand.value.dtype is dtypes.float32 and operand.inner is not flat.k:
         return "has no rows along k, which products of TF32 take"
     seen: Boxes | None = flat.windows.get(operand.value)
-    return seen or see_in_boxes(operand.value, operand.inner, operand.outer, flat.outer)
+    return seen or see_in_boxes(operand.value, operand.inner, operand.outer, flat.around)
 
 
 def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
@@ -250,5 +249,5 @@ def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
         return None
     if facts.stored is dtypes.float32 and operand.inner is not operand.k:
         operand = turned(operand)
-    rows = rows_of(operand, facts.flat.outer)
+    rows = rows_of(operand, facts.flat.around)
     return None if rows.elements > cuda_contraction.MOST_PACKED_ELEMENTS else rows

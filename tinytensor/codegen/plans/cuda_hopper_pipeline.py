@@ -7,6 +7,7 @@ have read it. Blocks stay, and go from tile to tile.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -84,8 +85,9 @@ class _Block:
         self.stages = stages = pipeline.candidate.stages
         rows, columns = pipeline.boxes
         k = flat.k
-        self.x = Factor(b, rows, flat.m, k, tiling.block_m, stages)
-        self.y = Factor(b, columns, flat.n, k, tiling.block_n, stages)
+        self.x = Factor(b, rows, (flat.m, k, flat.half), tiling.block_m, stages)
+        self.y = Factor(b, columns, (flat.n, k, flat.half), tiling.block_n, stages)
+        self.terms = ((0, 0),) if flat.half is None else ((0, 0), (1, 0), (0, 1))
         self.part = pipeline.part
         steps = split_count(exact_extent(k), self.x.block_k)
         steps = split_count(steps, pipeline.candidate.parts)
@@ -227,16 +229,19 @@ class _Multiplying:
             b.write(previous, stage)
             self._ring.advance()
 
-    def _multiply(self, totals: list[UOp], stage: UOp, adds: UOp) -> None:
+    def _multiply(self, totals: list[UOp], stage: UOp, adds: UOp | None) -> None:
         """Start the products of a stage; the first ones begin the sums unless `adds`."""
         b, x, y = self._b, self._block.x, self._block.y
         rows, columns = b.value(x.index(stage, self._first)), b.value(y.index(stage))
         b.wgmma_fence(*totals)
-        for k in range(0, x.block_k, self._block.step):
+        starts = range(0, x.block_k, self._block.step)
+        for (half_x, half_y), k in itertools.product(self._block.terms, starts):
+            across = y.ahead(0, k, half_y)
             for number, total in enumerate(totals):
-                further, across = x.ahead(number, k), y.ahead(0, k)
+                further = x.ahead(number, k, half_x)
                 attrs = replace(self._attrs, a_ahead=further, b_ahead=across)
-                b.wgmma(total, x.tile, rows, y.tile, columns, attrs, None if k else adds)
+                b.wgmma(total, x.tile, rows, y.tile, columns, attrs, adds)
+            adds = None
         b.wgmma_commit()
 
     def _release(self, stage: UOp, cond: UOp) -> None:

@@ -26,6 +26,7 @@ PARTS = (1, 2, 3, 4, 6, 8, 11, 16, 32, 64)
 LEAST_STEPS = 8  # of a part
 # Per multiprocessor and clock, on H200.
 PRODUCT_RATES = {2: 1925, 4: 1024}  # multiply-adds, by itemsize: of halves 2048, but for heat
+PRODUCTS = {1: 1, 2: 3}  # of a stage, by the halves of a factor
 BULK_RATE = 70  # bytes that arrive in shared memory when all multiprocessors read
 STREAM_RATE = 57  # the same, of more than L2 holds
 LATENCY_CLOCKS = 1000  # from asking for a box to its arrival
@@ -149,6 +150,7 @@ class Need:
     A tray has at most `tray_columns`, and `tray_bytes` for each sum, over all stores. Of the axes
     m, n and k, no part of the `open_axes` is sure to have anything in it. The `own_share` of the
     factors' elements are no repetitions. Sums are `promoted_after` so many values of k, unless 0.
+    With two `halves` of each factor a stage has both, for three products.
     """
 
     work: Work
@@ -161,6 +163,7 @@ class Need:
     b: Side
     own_share: float = 1.0
     promoted_after: int = 0
+    halves: int = 1
 
     @property
     def block_k(self) -> int:
@@ -192,7 +195,7 @@ class Need:
     def nbytes(self) -> int:
         """The bytes of both factors and one result, each once."""
         work = self.work
-        read = (work.m + work.n) * self.k * self.own_share
+        read = (work.m + work.n) * self.k * self.halves * self.own_share
         return int(work.batch * work.itemsize * (read + work.m * work.n))
 
 
@@ -255,7 +258,10 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     tray_bytes = tiling.consumers * trays * GROUP_ROWS * columns * need.tray_bytes
     sides = (need.b, need.a) if tiling.swaps else (need.a, need.b)
     extents = (tiling.block_m, tiling.block_n)
-    sizes = [side.stage_bytes(x, need.block_k) for side, x in zip(sides, extents, strict=True)]
+    sizes = [
+        side.stage_bytes(extent, need.block_k) * need.halves
+        for side, extent in zip(sides, extents, strict=True)
+    ]
     nbytes = sum(sizes)
     stages = min(tiling.stages, (target.shared_bytes - tray_bytes - MBARRIER_BYTES) // nbytes)
     is_long = tiling.held * need.epilogue_ops > MOST_OPS
@@ -269,7 +275,7 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     load, steps = math.ceil(tiles / multiprocessors), math.ceil(need.steps / parts)
     lines = sum([side.lines * size for side, size in zip(sides, sizes, strict=True)])
     products = tiling.block_m * tiling.block_n * need.block_k / PRODUCT_RATES[work.itemsize]
-    products += need.promotion_clocks(tiling)
+    products = products * PRODUCTS[need.halves] + need.promotion_clocks(tiling)
     arriving = lines if need.is_in_patches else nbytes
     shared_rate = BULK_RATE if need.nbytes <= target.l2_bytes else STREAM_RATE
     rate = min(BULK_RATE, stages * nbytes / LATENCY_CLOCKS)
