@@ -235,7 +235,8 @@ class _Multiplying:
         rows, columns = b.value(x.index(stage, self._first)), b.value(y.index(stage))
         b.wgmma_fence(*totals)
         starts = range(0, x.block_k, self._block.step)
-        for (half_x, half_y), k in itertools.product(self._block.terms, starts):
+        for term, k in itertools.product(self._block.terms, starts):
+            half_x, half_y = term
             across = y.ahead(0, k, half_y)
             for number, total in enumerate(totals):
                 further = x.ahead(number, k, half_x)

@@ -180,11 +180,13 @@ class Need:
         """Stages that a tile takes."""
         return math.ceil(self.k / self.block_k)
 
-    def promotion_clocks(self, tiling: HopperTiling) -> float:
-        """Return what a stage takes a thread more than to multiply: to add up its sums."""
+    def multiplying_clocks(self, tiling: HopperTiling) -> float:
+        """Return what the products of a stage take, and what it takes to promote their sums."""
+        work = tiling.block_m * tiling.block_n * self.block_k * PRODUCTS[self.halves]
+        products = work / PRODUCT_RATES[self.work.itemsize]
         if not self.promoted_after:
-            return 0.0
-        return tiling.held * tiling.consumers * self.block_k / self.promoted_after
+            return products
+        return products + tiling.held * tiling.consumers * self.block_k / self.promoted_after
 
     def fits_registers(self, tiling: HopperTiling) -> bool:
         """Whether a thread has registers for the sums of instructions beside its own."""
@@ -274,8 +276,7 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     tiles = whole.tiles(*(extents[::-1] if tiling.swaps else extents)) * parts
     load, steps = math.ceil(tiles / multiprocessors), math.ceil(need.steps / parts)
     lines = sum([side.lines * size for side, size in zip(sides, sizes, strict=True)])
-    products = tiling.block_m * tiling.block_n * need.block_k / PRODUCT_RATES[work.itemsize]
-    products = products * PRODUCTS[need.halves] + need.promotion_clocks(tiling)
+    products = need.multiplying_clocks(tiling)
     arriving = lines if need.is_in_patches else nbytes
     shared_rate = BULK_RATE if need.nbytes <= target.l2_bytes else STREAM_RATE
     rate = min(BULK_RATE, stages * nbytes / LATENCY_CLOCKS)
