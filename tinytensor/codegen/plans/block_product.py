@@ -22,13 +22,18 @@ from tinytensor.ops.uop import UOp, compare, exact_extent, walk
 
 @dataclass(frozen=True, slots=True)
 class ProductFacts:
-    """A kernel with one contraction, and how its factors are brought to shared memory."""
+    """A kernel with one contraction, and how its factors are brought to shared memory.
+
+    Matrix instructions sum so many values of k, `promoted_after`, before their sums are added to
+    those of float32; all values, if it is 0.
+    """
 
     kernel: Kernel
     flat: FlatContraction
     a: Operand
     b: Operand
     stored: DType
+    promoted_after: int = 0
 
     @property
     def work(self) -> Work:
