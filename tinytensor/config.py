@@ -3,7 +3,8 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from tinytensor.records import dataclass
 
 Value = bool | int | str
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
+
+from tinytensor.records import dataclass
 
 GPU_ROW_BYTES = 512 * 8 * 16  # 512 threads with 8 vectors each
 

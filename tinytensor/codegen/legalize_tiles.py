@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.builder import lane, stack
 from tinytensor.codegen.placement import Placement, drop_unused
@@ -18,6 +18,7 @@ from tinytensor.ops.fragments import WARP_THREADS, mma_shape
 from tinytensor.ops.linear import UNORDERED, Linear, is_pure
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast, const, where
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 COPY_BYTES = 16  # the most one thread moves at once

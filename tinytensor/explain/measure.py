@@ -6,7 +6,6 @@ import functools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 from tinytensor.captures import Forward
@@ -23,6 +22,7 @@ from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
 from tinytensor.profile import MICRO, Profile, profile
 from tinytensor.provenance import Provenance, collect_provenance
+from tinytensor.records import dataclass
 from tinytensor.report import Planned, Scheduled, capture, load_of, merged, work_of
 from tinytensor.runtime.device import AnyDevice, Device
 from tinytensor.schedule.describe import describe

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tinytensor.explain.apart import why_apart
 from tinytensor.explain.contract import NumericalContract
@@ -12,6 +11,7 @@ from tinytensor.explain.table import kernel_lines, table_lines
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.profile import MICRO, Profile
 from tinytensor.provenance import Provenance
+from tinytensor.records import dataclass
 from tinytensor.report import Work
 from tinytensor.schedule.cost import Load
 from tinytensor.target import Rates

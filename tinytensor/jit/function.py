@@ -6,7 +6,6 @@ import functools
 import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -20,6 +19,7 @@ from tinytensor.jit.program import MISS, Miss, Program
 from tinytensor.jit.quick import Quick, Tally, write_quick
 from tinytensor.jit.structure import Fact, Flat, flatten
 from tinytensor.jit.words import changed, restructured, told_of
+from tinytensor.records import dataclass
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.grad_mode import MODE

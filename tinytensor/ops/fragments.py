@@ -8,12 +8,12 @@ number within the threads that multiply.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops.attrs_blocks import TileMmaAttrs
+from tinytensor.records import dataclass
 
 WARP_THREADS = 32
 GROUP_WARPS = 4  # a warpgroup; its warps hold 16 rows each of 64

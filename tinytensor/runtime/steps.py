@@ -6,9 +6,9 @@ import os
 import struct
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from tinytensor.ops.program import Program
+from tinytensor.records import dataclass
 
 SOURCE = os.path.join(os.path.dirname(__file__), "steps.c")
 NOTHING = 0  # the base that is no address: what is added to it is a number

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tinytensor.dtype import DType
 from tinytensor.ops.op import ELEMENTWISE, Mark, Op
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.schedule.describe import short_dtype, short_size, short_time
 from tinytensor.target import Target
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.amounts import open_builder, split_count, usual_extent
@@ -18,6 +17,7 @@ from tinytensor.dtype import DType
 from tinytensor.ops.kernel import Contraction, Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, compare, exact_extent, walk
+from tinytensor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from tinytensor.codegen.builder import Builder, fma, splat
 from tinytensor.codegen.plans.epilogue import Epilogue, RegisterTile
@@ -29,6 +28,7 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, exact_extent, walk
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.builder import Builder, lane, shuffle
 from tinytensor.codegen.plans.block_operand import (
@@ -30,6 +30,7 @@ from tinytensor.ops.fragments import accumulator_position
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 INSTRUCTIONS = {dtypes.float16: "m16n8k16.f16", dtypes.bfloat16: "m16n8k16.bf16"}

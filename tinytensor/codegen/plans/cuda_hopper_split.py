@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.builder import Builder
 from tinytensor.codegen.plans.alignment import common_access
@@ -22,6 +22,7 @@ from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, exact_extent, make_range, walk
+from tinytensor.records import dataclass
 
 THREADS = 256
 LANES = 4  # sums that a thread folds at once: 16 bytes

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.plans.block_patches import PATCH
 from tinytensor.codegen.plans.tiling_cuda import Work
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 ROW_BYTES = 128  # of a tile in shared memory: the widest swizzle, and the values of k in a stage

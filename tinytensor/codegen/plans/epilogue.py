@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from tinytensor.codegen.builder import Builder, splat
 from tinytensor.codegen.plans.flatten import FlatContraction
@@ -11,6 +10,7 @@ from tinytensor.codegen.plans.packing import Tile, transpose
 from tinytensor.codegen.plans.tiling_cpu import Tiling, fixed_block, steps
 from tinytensor.codegen.vectorize import Evaluator
 from tinytensor.ops.uop import UOp, const, walk
+from tinytensor.records import dataclass
 
 # With more operations than this after the sum, over all vectors of a register tile, they are
 # emitted once, in a loop over the tile's rows.

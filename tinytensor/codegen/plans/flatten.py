@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from itertools import count
 from typing import Any
@@ -25,6 +25,7 @@ from tinytensor.ops.uop import (
     substitute_all,
     walk,
 )
+from tinytensor.records import dataclass
 
 Nodes = tuple[UOp, ...]
 NARROW = 8  # a shorter range does not fill the lanes of a float32 vector

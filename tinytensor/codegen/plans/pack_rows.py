@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tinytensor.codegen.builder import Builder, lane, stack
 from tinytensor.codegen.plans.alignment import ACCESS_BYTES, common_access
@@ -19,6 +18,7 @@ from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, exact_extent, index_const, walk
+from tinytensor.records import dataclass
 
 THREADS = 256
 LINE_BYTES = 128

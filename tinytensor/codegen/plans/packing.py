@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.builder import Builder, shuffle, splat
 from tinytensor.codegen.plans.tiling_cpu import Block, open_rest, steps, vector_steps
@@ -11,6 +11,7 @@ from tinytensor.codegen.vectorize import Evaluator, guard_of, stride_of
 from tinytensor.dtype import DType
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast, const, walk
+from tinytensor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from tinytensor.codegen.builder import Builder
 from tinytensor.codegen.vectorize import extent_value
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, where
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 # One block of k up to this depth: float32, 1024 x 1024 x 1024 on Zen 4, k in one block of 1024 is

@@ -10,9 +10,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 WARP_THREADS = 32

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from tinytensor.errors import DeviceError
 from tinytensor.lazy import lazy_import
+from tinytensor.records import dataclass
 from tinytensor.runtime.device import AbsentDevice
 
 Handle = Any  # Any: the bindings are untyped

@@ -6,13 +6,13 @@ import ctypes
 import functools
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from tinytensor.ops.extents import index_with
 from tinytensor.ops.instances import split
 from tinytensor.ops.program import INSTANCE_WORDS, LaunchShape, Program, TensorMap
 from tinytensor.ops.text import numbers_at, parse_node
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.runtime.cuda.driver import Driver, Handle
 
 ADDRESS_BYTES = 8
