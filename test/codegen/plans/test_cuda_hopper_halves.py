@@ -143,8 +143,8 @@ def test_the_plan_says_that_factors_are_sums():
 
     assert reason == (
         "wgmma.tf32, 1024 tiles 128 x 128 (square), 2 warpgroups, 3 stages: about 1651640 clocks; "
-        "then half 1725747, flat 1735987. 2 of 2 factors rewritten in rows before. Factors are sums "
-        "of two TF32. Sums may be truncated where others round."
+        "then half 1725747, flat 1735987. 2 of 2 factors rewritten in rows before. Factors are "
+        "sums of two TF32. Sums may be truncated where others round."
     )
 
 
