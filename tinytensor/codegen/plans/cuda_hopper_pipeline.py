@@ -21,20 +21,17 @@ from tinytensor.codegen.plans.cuda_hopper_ring import RingPlace
 from tinytensor.codegen.plans.cuda_hopper_store import Storing, Trays
 from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, GROUP_THREADS, Candidate
 from tinytensor.codegen.plans.flatten import FlatContraction
-from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs_blocks import TileMmaAttrs, WgmmaAttrs
-from tinytensor.ops.fragments import GROUP_WARPS, WARP_THREADS
+from tinytensor.ops.fragments import GROUP_WARPS, WARP_THREADS, mma_name, mma_shape
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, compare, exact_extent
 
-STEP_BYTES = 32  # of the values of k of one instruction
-
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What is to be computed, and by which tiling; `word` names the factors' dtype.
+    """What is to be computed, and by which tiling.
 
     With a `part`, one of the outer ranges, each of its values sums its own part of k.
     """
@@ -42,7 +39,6 @@ class Pipeline:
     kernel: Kernel
     flat: FlatContraction
     boxes: tuple[Boxes, Boxes]
-    word: str
     candidate: Candidate
     multiprocessors: int
     part: UOp | None = None
@@ -89,8 +85,13 @@ class _Block:
         steps = split_count(steps, pipeline.candidate.parts)
         self.steps = amount(b, steps)
         self.trays = Trays(b, flat, tiling)
-        self.step = STEP_BYTES // rows.buffer.dtype.itemsize
-        self.instruction = f"m64n{tiling.block_n}k{self.step}.{pipeline.word}"
+        self.instruction = mma_name(
+            GROUP_ROWS,
+            tiling.block_n,
+            rows.buffer.dtype,
+            columns.buffer.dtype,
+        )
+        self.step = mma_shape(self.instruction).k
         readers = 1 if tiling.alternates else tiling.consumers
         self.full = b.mbarriers(stages, 1)
         self.empty = b.mbarriers(stages, GROUP_WARPS * readers)
@@ -187,7 +188,7 @@ class _Multiplying:
         """Multiply through k with one group of products in flight; give the sums."""
         b, block = self._b, self._block
         lanes = GROUP_ROWS * self._tiling.block_n // GROUP_THREADS
-        dtype = dtypes.float32.vector(lanes)
+        dtype = block.flat.total.dtype.vector(lanes)
         totals = [b.register(dtype) for _ in range(self._accumulators)]
         previous = b.register(b.index_dtype, 0)
         with b.loop(0, block.steps) as step:
