@@ -19,9 +19,9 @@ class Rates:
     Units: `read` and `write` in bytes of memory a second, `cache` of bytes read or written in cache
     (a CPU reads a line before it writes to it, and brings that to memory later); `flops`
     in float32 operations a second of a product, where a multiply-add is two; `half_flops` the same
-    of matrix instructions on halves, `computed_half_flops` when a factor is not copied as it lies,
-    but computed on the way; `functions` in the unit of `schedule/cost.py` a second, of which a
-    float32 exponential takes `exponential`.
+    of matrix instructions on halves (twice that on bytes), `computed_half_flops` when a factor is
+    not copied as it lies, but computed on the way; `functions` in the unit of `schedule/cost.py` a
+    second, of which a float32 exponential takes `exponential`.
     """
 
     read: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tinytensor.dtype import DType, dtypes
+from tinytensor.ops.fragments import WORDS, mma_shape
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
 from tinytensor.records import dataclass
@@ -97,12 +98,14 @@ INSTRUCTIONS = {
 }
 
 
-def _mma_row(word: str) -> PtxInstruction:
+def _mma_row(instruction: str) -> PtxInstruction:
+    shape = mma_shape(instruction)
+    sums, total = shape.accumulate.vector(4), SUM_WORDS[shape.accumulate]
     return PtxInstruction(
-        *(Op.MMA, f"mma_m16n8k16_{word}", F32.vector(4)),
-        (U32.vector(4), U32.vector(2), F32.vector(4)),
-        f"mma.sync.aligned.m16n8k16.row.col.f32.{word}.{word}.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};",
+        *(Op.MMA, f"mma_{instruction.replace('.', '_')}", sums),
+        (U32.vector(4), U32.vector(2), sums),
+        f"mma.sync.aligned.m16n8k{shape.k}.row.col.{total}.{WORDS[shape.a]}.{WORDS[shape.b]}"
+        f".{total} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%10, %11, %12, %13}};",
         MMA,
     )
 
@@ -120,7 +123,12 @@ def _copy_row(nbytes: int) -> PtxInstruction:
     return PtxInstruction(Op.COPY_ASYNC, name, VOID, (SHARED, GLOBAL, I32), template, COPY, True)
 
 
-MMA_ROWS = {"m16n8k16.f16": _mma_row("f16"), "m16n8k16.bf16": _mma_row("bf16")}
+SUM_WORDS = {F32: "f32", I32: "s32"}
+MMA_NAMES = (
+    *("m16n8k16.f16", "m16n8k16.bf16"),
+    *("m16n8k32.s8", "m16n8k32.u8", "m16n8k32.s8.u8", "m16n8k32.u8.s8"),
+)
+MMA_ROWS = {name: _mma_row(name) for name in MMA_NAMES}
 LDMATRIX = _ldmatrix_row("ldmatrix", "")
 LDMATRIX_TRANSPOSED = _ldmatrix_row("ldmatrix_transposed", ".trans")
 COPY_ROWS = {nbytes: _copy_row(nbytes) for nbytes in (4, 8, 16)}

@@ -18,56 +18,85 @@ from tinytensor.records import dataclass
 WARP_THREADS = 32
 GROUP_WARPS = 4  # a warpgroup; its warps hold 16 rows each of 64
 Coordinate = Any  # an int, an array of ints or an integer node: whatever the lane is
-_NAMES = re.compile(r"m(16|64)n(\d+)k(?:16\.(f16|bf16)|8\.(tf32))")
-_DTYPES = {"f16": dtypes.float16, "bf16": dtypes.bfloat16, "tf32": dtypes.float32}
+_NAMES = re.compile(r"m(16|64)n(\d+)k(\d+)\.(\w+)(?:\.(\w+))?")
+STEP_BYTES = 32  # of the values of k of one instruction
+WORDS = {
+    **{dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "tf32"},
+    **{dtypes.int8: "s8", dtypes.uint8: "u8"},
+}
+_DTYPES = {word: dtype for dtype, word in WORDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class MmaShape:
-    """The extents of a matrix instruction, and the dtype of its operands."""
+    """The extents of a matrix instruction, and the dtypes of its operands and of its sums."""
 
     m: int
     n: int
     k: int
-    dtype: DType
+    a: DType
+    b: DType
+    accumulate: DType
+
+    @property
+    def takes_any_major(self) -> bool:
+        """Whether rows of an operand need not run along k."""
+        return self.a.bits == 16
+
+
+def words_of(a: DType, b: DType) -> str:
+    """Return what an instruction's name calls its operands: `f16`, or `s8.u8` if they differ."""
+    return WORDS[a] if a is b else f"{WORDS[a]}.{WORDS[b]}"
+
+
+def mma_name(m: int, n: int, a: DType, b: DType) -> str:
+    """Return the name of the instruction of that shape and those operands."""
+    return f"m{m}n{n}k{STEP_BYTES // a.itemsize}.{words_of(a, b)}"
 
 
 def mma_shape(instruction: str) -> MmaShape:
-    """Return the shape that an instruction's name tells: `m16n8k16.f16`, `m64n128k8.tf32`.
+    """Return the shape that an instruction's name tells: `m16n8k16.f16`, `m64n128k32.s8.u8`.
 
     Raises: InternalError for a name of no instruction.
     """
     match = _NAMES.fullmatch(instruction)
-    m, n = (int(match[1]), int(match[2])) if match else (0, 0)
-    word = (match[3] or match[4]) if match else ""
-    is_tf32 = word == "tf32"
-    legal = n == 8 and not is_tf32 if m == 16 else 8 <= n <= 256 and n % 8 == 0
-    if not legal:
+    m, n, k = map(int, match.group(1, 2, 3)) if match else (0, 0, 0)
+    words = (match[4], match[5] or match[4]) if match else ("", "")
+    a, b = (_DTYPES.get(word, dtypes.bool) for word in words)  # no instruction takes bools
+    integers = a.is_int and b.is_int
+    if m == 16:
+        takes_n = n == 8 and a is not dtypes.float32
+    else:
+        takes_n = 8 <= n <= 256 and n % (16 if integers and n >= 32 else 8) == 0
+    takes_dtypes = integers or (a is b and a.is_float)
+    if not (takes_n and takes_dtypes and k * a.itemsize == STEP_BYTES):
         raise InternalError(
             f"mma: no instruction has this name: {instruction!r}; known are m16n8k16 and m64nNk16 "
-            f"(N a multiple of 8 up to 256) of f16 and bf16, and m64nNk8 of tf32."
+            f"(N a multiple of 8 up to 256) of f16 and bf16, m64nNk8 of tf32, and m16n8k32 and "
+            f"m64nNk32 (from 32 on N a multiple of 16) of s8 and u8."
         )
-    return MmaShape(m, n, 8 if is_tf32 else 16, _DTYPES[word])
+    return MmaShape(m, n, k, a, b, dtypes.int32 if integers else dtypes.float32)
 
 
-# m16n8k16 and ldmatrix, one warp. Two 16-bit elements share a register, the lower one first, so
-# element e is half e % 2 of register e // 2.
-def a_position(lane: Coordinate, element: int) -> tuple[Coordinate, Coordinate]:
-    """Return (row, k) of one of a lane's 8 elements of A (16 x 16).
+# m16n8k16, m16n8k32 and ldmatrix, one warp. Elements share a register, `held` of them (two of 16
+# bits, four of 8), the lowest first, so element e is part e % held of register e // held.
+def a_position(lane: Coordinate, element: int, held: int = 2) -> tuple[Coordinate, Coordinate]:
+    """Return (row, k) of one of a lane's elements of A, in its 4 registers.
 
-    Source: PTX ISA, matrix fragments for mma.m16n8k16 with floating point type.
+    Source: PTX ISA, matrix fragments for mma.m16n8k16 with floating point type, for mma.m16n8k32.
     """
-    row = lane // 4 + 8 * (element // 2 % 2)
-    return row, lane % 4 * 2 + (element % 2 + 8 * (element // 4))
+    register, part = divmod(element, held)
+    return lane // 4 + 8 * (register % 2), lane % 4 * held + (part + 4 * held * (register // 2))
 
 
-def b_position(lane: Coordinate, element: int) -> tuple[Coordinate, Coordinate]:
-    """Return (k, column) of one of a lane's 4 elements of B (16 x 8). Source: as `a_position`."""
-    return lane % 4 * 2 + (element % 2 + 8 * (element // 2)), lane // 4
+def b_position(lane: Coordinate, element: int, held: int = 2) -> tuple[Coordinate, Coordinate]:
+    """Return (k, column) of one of a lane's elements of B, in 2 registers. Source: as above."""
+    register, part = divmod(element, held)
+    return lane % 4 * held + (part + 4 * held * register), lane // 4
 
 
 def c_position(lane: Coordinate, register: int) -> tuple[Coordinate, Coordinate]:
-    """Return (row, column) of one of a lane's 4 float32 of C. Source: as `a_position`."""
+    """Return (row, column) of one of a lane's 4 sums of C. Source: as `a_position`."""
     return lane // 4 + 8 * (register // 2), lane % 4 * 2 + register % 2
 
 
@@ -85,7 +114,7 @@ def ldmatrix_position(
 
 # A block's accumulator.
 def accumulator_registers(attrs: TileMmaAttrs, block_m: int, block_n: int) -> int:
-    """Return how many float32 of a block_m x block_n accumulator each thread holds."""
+    """Return how many sums of a block_m x block_n accumulator each thread holds."""
     return block_m * block_n // (WARP_THREADS * attrs.warps_m * attrs.warps_n)
 
 

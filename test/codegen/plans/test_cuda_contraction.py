@@ -298,7 +298,8 @@ def test_a_target_or_dtype_without_a_matrix_instruction_is_declined():
         "x has no matrix instructions."
     )
     assert cuda_contraction.facts(plain(8, 8, 8), SM80) == (
-        "the factors are float32 and float32; a matrix instruction takes two of a half."
+        "the factors are float32 and float32; a matrix instruction takes two of a half or 8-bit "
+        "integers."
     )
 
 

@@ -1,8 +1,9 @@
-"""Turns a contraction of halves into matrix instructions of warps over tiles in shared memory."""
+"""Turns a contraction of halves or bytes into matrix instructions of warps on shared memory."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 from tinytensor.codegen.builder import Builder, lane, shuffle
@@ -18,22 +19,24 @@ from tinytensor.codegen.plans.block_product import (
     ProductFacts,
     open_block,
     read_facts,
+    sum_as,
     why_no_product,
 )
 from tinytensor.codegen.plans.block_ring import run_ring
-from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, write_rows
+from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
 from tinytensor.codegen.plans.tiling_cuda import MmaTiling, describe_tiling, rank_mma_tilings
 from tinytensor.dtype import dtypes
 from tinytensor.ops import tile as tiles
 from tinytensor.ops.attrs_blocks import TileMmaAttrs
-from tinytensor.ops.fragments import accumulator_position
-from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.fragments import accumulator_position, mma_name
+from tinytensor.ops.kernel import Contraction, Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.uop import UOp
 from tinytensor.records import dataclass
 from tinytensor.target import Target
 
-INSTRUCTIONS = {dtypes.float16: "m16n8k16.f16", dtypes.bfloat16: "m16n8k16.bf16"}
+BYTES = (dtypes.int8, dtypes.uint8)
+SUM_BITS = 32
 TRUNCATES = "Sums may be truncated where others round."
 PAIR = 2  # a thread holds sums in adjacent pairs of a row
 # From so many multiply-adds on, a launch that rewrites a factor costs less than computing it again
@@ -50,13 +53,35 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
         return None
     node = contraction.node
     a, b = (each.dtype for each in node.operands[:2])
-    if a is not b or a not in INSTRUCTIONS:
-        return f"the factors are {a.name} and {b.name}; a matrix instruction takes two of a half."
-    if node.dtype is not dtypes.float32:
-        return f"the sum is kept in {node.dtype.name}; matrix instructions on halves sum float32."
+    are_bytes = a in BYTES and b in BYTES
+    if not are_bytes and not (a is b and a.is_half):
+        return (
+            f"the factors are {a.name} and {b.name}; a matrix instruction takes two of a half or "
+            "8-bit integers."
+        )
+    summed = dtypes.int32 if are_bytes else dtypes.float32
+    if node.dtype is not summed:
+        if not _keeps_low_bits(contraction):
+            kind = "8-bit integers" if are_bytes else "halves"
+            told = f"matrix instructions on {kind} sum {summed.name}."
+            return f"the sum is kept in {node.dtype.name}; {told}"
+        kernel = sum_as(kernel, contraction, summed)
     if "mma" not in target.features:
         return f"{target.name} has no matrix instructions."
-    return why_no_product(kernel, contraction) or read_facts(kernel, a)
+    return why_no_product(kernel, contraction) or read_facts(kernel)
+
+
+def _keeps_low_bits(contraction: Contraction) -> bool:
+    """Whether the low 32 bits of a sum of integers tell all of it."""
+    a, b = (each.dtype for each in contraction.node.operands[:2])
+    most = math.prod([each.extent for each in contraction.k]) << (a.bits + b.bits)
+    dtype = contraction.node.dtype
+    return dtype.is_int and (dtype.bits <= SUM_BITS or most < 1 << (SUM_BITS - 1))
+
+
+def note(facts: ProductFacts) -> str:
+    """Say how sums may differ from others."""
+    return f" {TRUNCATES}" if facts.flat.total.dtype.is_float else ""
 
 
 def candidates(facts: ProductFacts, target: Target) -> list[MmaTiling]:
@@ -72,8 +97,8 @@ def describe(facts: ProductFacts, target: Target, tiling: MmaTiling | None = Non
     rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
     before = f"; {rewritten} of 2 factors rewritten in rows before" if rewritten else ""
     return (
-        f"{INSTRUCTIONS[facts.stored]}, {describe_tiling(tiling)}, warps {tiling.warps_m} x "
-        f"{tiling.warps_n}{before}. {TRUNCATES}"
+        f"{_instruction(facts)}, {describe_tiling(tiling)}, warps {tiling.warps_m} x "
+        f"{tiling.warps_n}{before}.{note(facts)}"
     )
 
 
@@ -82,7 +107,7 @@ def lower(
 ) -> tuple[Linear, ...]:
     """Emit one launch: each block brings tiles along k to shared memory and multiplies them.
 
-    Takes:  a kernel with one contraction of halves; operands and stores are any expressions.
+    Takes:  a kernel with one contraction; operands and stores are any expressions.
     Gives:  LINEAR form of a thread block with collective ops on tiles. In a large product a factor
             that cannot be copied as it lies is first written to scratch memory, by its own launch.
     """
@@ -92,9 +117,9 @@ def lower(
     for operand in (facts.a, facts.b):
         rows = _rows(facts, operand)
         if rows is None:
-            factors.append(operand)
+            factors.append(_taken(operand))
             continue
-        region = scratch.workspace(facts.stored, rows.elements)
+        region = scratch.workspace(operand.value.dtype, rows.elements)
         launches.append(write_rows(rows, region, kernel))
         factors.append(read_rows(rows, region))
     ready = replace(facts, a=factors[0], b=factors[1])
@@ -110,9 +135,19 @@ def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
     """
     if not is_large(facts):
         return None
+    operand = _taken(operand)
     rows = rows_of(operand, facts.flat.outer)
     is_ready = operand.is_direct and operand.access == rows.access
     return None if is_ready or rows.elements > MOST_PACKED_ELEMENTS else rows
+
+
+def _taken(operand: Operand) -> Operand:
+    """Return a factor as it is brought to tiles: of bytes, rows run along k."""
+    return turned(operand) if operand.value.dtype.bits == 8 else operand
+
+
+def _instruction(facts: ProductFacts) -> str:
+    return mma_name(16, 8, facts.a.value.dtype, facts.b.value.dtype)
 
 
 def is_large(facts: ProductFacts) -> bool:
@@ -139,7 +174,7 @@ class _Lowering:
         self._b = self._factor(facts.b, self._block.window_b)
         self._attrs = TileMmaAttrs(
             0,
-            INSTRUCTIONS[facts.stored],
+            _instruction(facts),
             tiling.warps_m,
             tiling.warps_n,
             a_k_major=facts.a.inner is facts.flat.k,

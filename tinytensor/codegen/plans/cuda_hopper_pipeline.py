@@ -22,21 +22,18 @@ from tinytensor.codegen.plans.cuda_hopper_ring import RingPlace
 from tinytensor.codegen.plans.cuda_hopper_store import Storing, Trays
 from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, GROUP_THREADS, Candidate
 from tinytensor.codegen.plans.flatten import FlatContraction
-from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs_blocks import TileMmaAttrs, WgmmaAttrs
-from tinytensor.ops.fragments import GROUP_WARPS, WARP_THREADS
+from tinytensor.ops.fragments import GROUP_WARPS, WARP_THREADS, mma_name, mma_shape
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, compare, exact_extent
 from tinytensor.records import dataclass
 
-STEP_BYTES = 32  # of the values of k of one instruction
-
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What is to be computed, and by which tiling; `word` names the factors' dtype.
+    """What is to be computed, and by which tiling.
 
     Sums are `promoted_after` so many values of k, unless 0. With a `part`, one of the outer ranges,
     each of its values sums its own part of k.
@@ -45,7 +42,6 @@ class Pipeline:
     kernel: Kernel
     flat: FlatContraction
     boxes: tuple[Boxes, Boxes]
-    word: str
     candidate: Candidate
     multiprocessors: int
     promoted_after: int = 0
@@ -95,8 +91,13 @@ class _Block:
         self.steps = amount(b, steps)
         self.promoted_after = pipeline.promoted_after // self.x.block_k
         self.trays = Trays(b, flat, tiling)
-        self.step = STEP_BYTES // rows.buffer.dtype.itemsize
-        self.instruction = f"m64n{tiling.block_n}k{self.step}.{pipeline.word}"
+        self.instruction = mma_name(
+            GROUP_ROWS,
+            tiling.block_n,
+            rows.buffer.dtype,
+            columns.buffer.dtype,
+        )
+        self.step = mma_shape(self.instruction).k
         readers = 1 if tiling.alternates else tiling.consumers
         self.full = b.mbarriers(stages, 1)
         self.empty = b.mbarriers(stages, GROUP_WARPS * readers)
@@ -213,7 +214,7 @@ class _Multiplying:
     def _registers(self, initial: float | None = None) -> list[UOp]:
         """Declare what holds a thread's sums."""
         lanes = GROUP_ROWS * self._tiling.block_n // GROUP_THREADS
-        dtype = dtypes.float32.vector(lanes)
+        dtype = self._block.flat.total.dtype.vector(lanes)
         count = self._accumulators
         return [self._b.register(dtype, initial) for _ in range(count)]
 

@@ -50,7 +50,7 @@ def split_sums(flat: FlatContraction, parts: int, scratch: Builder) -> Split:
     part = make_range(1 + max(numbers), parts)
     pitch = math.ceil(flat.n.extent / LANES) * LANES
     rows = math.prod([each.extent for each in (part, *flat.outer, flat.m)])
-    region = scratch.workspace(dtypes.float32, rows * pitch)
+    region = scratch.workspace(flat.total.dtype, rows * pitch)
     index = _row(flat, part, lambda each: each) * pitch + flat.n
     store = UOp(Op.STORE, dtypes.void, (region, index, flat.total))
     outer = (*flat.outer, part)

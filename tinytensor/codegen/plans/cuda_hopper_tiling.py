@@ -21,12 +21,13 @@ WARP_THREADS = 32
 GROUP_ROWS = 64  # of one instruction's accumulator
 MBARRIER_BYTES = 512
 MOST_TRAY_COLUMNS, LEAST_TRAY_COLUMNS = 64, 32
-PART_BYTES = 4  # of a partial sum, float32
+PART_BYTES = 4  # of a partial sum, float32 or int32
 GROUPS = (4, 8, 16)  # of rows of tiles
 PARTS = (1, 2, 3, 4, 6, 8, 11, 16, 32, 64)
 LEAST_STEPS = 8  # of a part
 # Per multiprocessor and clock, on H200.
-PRODUCT_RATES = {2: 1925, 4: 1024}  # multiply-adds, by itemsize: of halves 2048, but for heat
+# Multiply-adds, by itemsize: of bytes 4096 and of halves 2048, but for heat.
+PRODUCT_RATES = {1: 3600, 2: 1925, 4: 1024}
 PRODUCTS = {1: 1, 2: 3}  # of a stage, by the halves of a factor
 BULK_RATE = 70  # bytes that arrive in shared memory when all multiprocessors read
 STREAM_RATE = 57  # the same, of more than L2 holds

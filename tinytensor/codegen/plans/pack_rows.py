@@ -70,7 +70,9 @@ def rows_of(operand: Operand, batch: Sequence[UOp]) -> Rows:
 
 
 def turned(operand: Operand) -> Operand:
-    """Return a factor whose elements are taken one by one along k."""
+    """Return a factor whose elements are taken along k, one by one unless they lie so."""
+    if operand.inner is operand.k:
+        return operand
     return dataclasses.replace(
         operand, inner=operand.k, inner_extent=exact_extent(operand.k), access=1, is_direct=False
     )

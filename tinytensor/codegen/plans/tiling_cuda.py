@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from tinytensor.records import dataclass
@@ -20,6 +21,7 @@ WARP_ROWS, WARP_COLUMNS = 4, 8  # threads of a warp: a read of a row's elements 
 REGISTERS_PER_MULTIPROCESSOR = 65536
 REGISTERS_BESIDE_SUMS = 64  # of a thread: addresses, fragments
 # Per multiprocessor and clock, on H200 at 1.7 GHz.
+HALF_BYTES = 2
 MMA_RATE = 1270  # multiply-adds of m16n8k16: 62 % of the tensor cores' peak, all that mma can reach
 FMA_RATE = 112  # 88 % of the peak, with loads and barriers between
 COPY_RATE = 12.5  # elements that are copied to shared memory beside multiply-adds
@@ -94,7 +96,7 @@ class MmaTiling:
 
     def step_clocks(self, itemsize: int) -> float:
         """Clocks of one block alone on a multiprocessor for 16 values of k."""
-        products = self.block_m * self.block_n * 16 / MMA_RATE
+        products = self.block_m * self.block_n * 16 * itemsize / (HALF_BYTES * MMA_RATE)
         fragments = self.warps_n * self.block_m + self.warps_m * self.block_n
         return max(products, fragments * 16 * itemsize / SHARED_RATE)
 
@@ -202,9 +204,10 @@ class Work:
 
 
 def rank_mma_tilings(work: Work, through_registers: bool, target: Target) -> list[MmaTiling]:
-    """Return the tilings for products of halves, cheapest first."""
+    """Return the tilings for products of halves or bytes, cheapest first."""
     listed = MMA_TILINGS_THROUGH_REGISTERS if through_registers else MMA_TILINGS
-    return _rank(listed, work, target)
+    further = HALF_BYTES // work.itemsize  # a stage has as many bytes, so more values of k
+    return _rank([replace(each, block_k=each.block_k * further) for each in listed], work, target)
 
 
 def rank_fma_tilings(work: Work, through_registers: bool, target: Target) -> list[FmaTiling]:
