@@ -163,7 +163,7 @@ A100_RATES = Rates(
 GPU_RATES = {"NVIDIA H200": H200_RATES}
 
 PORTABLE_GPU = frozenset({"mma", "cp.async"})
-HOPPER = PORTABLE_GPU | {"wgmma", "bulk", "grid_dependency"}
+HOPPER = PORTABLE_GPU | {"mma.f64", "wgmma", "bulk", "grid_dependency"}
 HOPPER_CAPABILITY = (9, 0)
 
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops.attrs_blocks import TileMmaAttrs
@@ -12,8 +13,10 @@ from tinytensor.ops.fragments import (
     c_position,
     ldmatrix_position,
     mma_shape,
+    place_along,
     words_of,
 )
+from tinytensor.ops.tile import place_in_stage
 
 # Cells of the figures of the PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type":
 # (row, column) of the matrix -> (thread, element).
@@ -63,6 +66,40 @@ BYTES_B_FIGURE = {
 }
 
 
+# "Matrix Fragments for mma.m8n8k4 with .f64", and for m16n8k8 with .f64: one element a register.
+DOUBLE_A_FIGURE = {
+    **{(0, 0): (0, 0), (0, 3): (3, 0), (7, 3): (31, 0), (8, 0): (0, 1), (15, 3): (31, 1)},
+    **{(0, 4): (0, 2), (7, 7): (31, 2), (8, 4): (0, 3), (15, 7): (31, 3)},
+}
+DOUBLE_B_FIGURE = {(0, 0): (0, 0), (3, 7): (31, 0), (1, 1): (5, 0), (4, 0): (0, 1), (7, 7): (31, 1)}
+
+
+@pytest.mark.parametrize(
+    ("position", "figure"), [(a_position, DOUBLE_A_FIGURE), (b_position, DOUBLE_B_FIGURE)]
+)
+def test_fragments_of_doubles_are_those_of_the_figures(position, figure):
+    found = {cell: position(*held, 1) for cell, held in figure.items()}
+
+    assert found == {cell: cell for cell in figure}
+
+
+@pytest.mark.parametrize("k_major", [True, False])
+def test_lanes_that_read_together_meet_all_banks(k_major):
+    """Eight lanes read 16 bytes each: of rows along k, or of rows along m."""
+    tile = BlockBuilder("tile", [], dtypes.int32, (1, 1, 1), 32).tile(
+        dtypes.float64, *((64, 16) if k_major else (16, 64))
+    )
+    lane = np.arange(32)
+    for piece in range(2):
+        row = place_along(mma_shape("m16n8k8.f64"), k_major, piece if k_major else 0, lane // 4)
+        k = lane % 4 * 2 + (0 if k_major else piece)
+        place = place_in_stage(tile, row, k) if k_major else place_in_stage(tile, k, row)
+
+        chunks = (place * 8 // 16 % 8).reshape(4, 8)
+
+        assert (np.sort(chunks) == np.arange(8)).all()
+
+
 @pytest.mark.parametrize(
     ("position", "figure"), [(a_position, BYTES_A_FIGURE), (b_position, BYTES_B_FIGURE)]
 )
@@ -108,10 +145,13 @@ def test_a_warpgroups_accumulator_is_that_of_the_figure():
         ("m16n8k16.bf16", (1, 4), (16, 64)),
         ("m64n32k16.f16", (4, 1), (128, 64)),
         ("m64n16k16.bf16", (8, 2), (128, 64)),
+        ("m8n8k4.f64", (2, 1), (32, 32)),
+        ("m16n8k8.f64", (1, 2), (48, 64)),
     ],
 )
-def test_threads_hold_each_element_of_a_block_once(instruction, warps, block):
-    attrs = TileMmaAttrs(0, instruction, *warps, True, True)
+@pytest.mark.parametrize("k_major", [True, False])
+def test_threads_hold_each_element_of_a_block_once(instruction, warps, block, k_major):
+    attrs = TileMmaAttrs(0, instruction, *warps, k_major, not k_major)
     registers = accumulator_registers(attrs, *block)
     thread = np.arange(32 * warps[0] * warps[1])
 
@@ -153,7 +193,7 @@ def test_factors_of_bytes_may_have_two_words_and_sum_int32():
     "name",
     [
         *("m16n16k16.f16", "m64n12k16.f16", "m64n264k16.f16", "m16n8k8.tf32", "m64n64k16.s8"),
-        *("m64n40k32.s8", "m64n64k32.f16", "m64n64k16.f16.bf16", "m64n64k32.s4"),
+        *("m64n40k32.s8", "m64n64k32.f16", "m64n64k16.f16.bf16", "m64n64k32.s4", "m16n8k16.f64"),
     ],
 )
 def test_a_name_of_no_instruction_is_refused(name):

@@ -322,5 +322,5 @@ class BlockBuilder(Builder):
 
 
 def mma(instruction: str, x: UOp, y: UOp, z: UOp) -> UOp:
-    """Return x @ y + z of one warp's fragments: uint32x4, uint32x2 and four sums."""
+    """Return x @ y + z of one warp's fragments."""
     return UOp(Op.MMA, z.dtype, (x, y, z), b.MmaAttrs(instruction))

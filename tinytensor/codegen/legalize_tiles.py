@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tinytensor.codegen.builder import lane, stack
+from tinytensor.codegen.double_fragments import DoubleSide
 from tinytensor.codegen.placement import Placement, drop_unused
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
@@ -14,7 +15,7 @@ from tinytensor.ops import tile as tiles
 from tinytensor.ops.attrs import AccessAttrs, EffectAttrs
 from tinytensor.ops.attrs_blocks import CopyAttrs, FragmentAttrs, MmaAttrs, PlaceAttrs
 from tinytensor.ops.bounds import bounds_of
-from tinytensor.ops.fragments import WARP_THREADS, mma_shape
+from tinytensor.ops.fragments import WARP_THREADS, MmaShape, mma_shape
 from tinytensor.ops.linear import UNORDERED, Linear, is_pure
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast, const, where
@@ -163,25 +164,40 @@ class _Lowering:
         accumulator, x, x_stage, y, y_stage = node.operands
         attrs = node.attrs
         shape = mma_shape(attrs.instruction)
-        if shape.m != MMA_M:
+        if shape.m > MMA_M:
             raise InternalError(
                 f"legalize tiles: no lowering for {attrs.instruction}; it must be one of a warp."
             )
         warp = self._thread // WARP_THREADS
-        rows = _Side(self, x, x_stage, attrs.a_k_major, attrs.warps_m, warp // attrs.warps_n)
-        columns = _Side(self, y, y_stage, attrs.b_k_major, attrs.warps_n, warp % attrs.warps_n)
+        of_a = (x, x_stage, attrs.a_k_major, attrs.warps_m, warp // attrs.warps_n)
+        of_b = (y, y_stage, attrs.b_k_major, attrs.warps_n, warp % attrs.warps_n)
+        rows, columns = [self._side(shape, *each) for each in (of_a, of_b)]
         read = self._effect(UOp(Op.READ, accumulator.dtype, (accumulator,), self._order()))
-        sums = [stack(_lanes(read, i, 4)) for i in range(0, accumulator.dtype.lanes, 4)]
+        held = shape.m * shape.n // WARP_THREADS
+        sums = [stack(_lanes(read, i, held)) for i in range(0, accumulator.dtype.lanes, held)]
+        made = MmaAttrs(attrs.instruction)
         for step in range(0, rows.depth, shape.k):
             left = rows.fragments_of_rows(step)
             right = columns.fragments_of_columns(step)
             for number, (a, b) in enumerate(itertools.product(left, right)):
                 operands = (a, b, sums[number])
-                made = MmaAttrs(attrs.instruction)
-                sums[number] = UOp(Op.MMA, shape.accumulate.vector(4), operands, made)
+                sums[number] = UOp(Op.MMA, operands[2].dtype, operands, made)
                 self.placement.add(sums[number])
-        total = stack([each for one in sums for each in _lanes(one, 0, 4)])
+        total = stack([each for one in sums for each in _lanes(one, 0, held)])
         self._effect(UOp(Op.WRITE, dtypes.void, (accumulator, total), self._order()))
+
+    def _side(
+        self, shape: MmaShape, tile: UOp, stage: UOp, k_major: bool, warps: int, warp: UOp
+    ) -> _Side | DoubleSide:
+        if shape.a is dtypes.float64:
+            given = (shape, self.load_pair, self.lane, tile, stage, k_major, warps, warp)
+            return DoubleSide(*given)
+        return _Side(self, tile, stage, k_major, warps, warp)
+
+    def load_pair(self, tile: UOp, index: UOp) -> UOp:
+        """Load two adjacent elements."""
+        attrs = AccessAttrs(next(self._orders), 2)
+        return self._effect(UOp(Op.LOAD, tile.dtype.vector(2), (tile, index), attrs))
 
     def load_matrices(self, tile: UOp, index: UOp, transposed: bool) -> UOp:
         """Load four 8x8 matrices; `index` is where this lane's row of eight begins."""

@@ -59,7 +59,9 @@ def contract_of(kernel: Kernel, linears: Sequence[Linear]) -> NumericalContract:
     sums = [node for node in nodes if _is_reassociated(node)]
     functions = [node.op.name.lower() for node in nodes if node.op.mark is Mark.TRANSCENDENTAL]
     is_product = any(node.op is Op.CONTRACT for node in sums)
-    used = {each.op for linear in linears for each in walk(linear.statements)}
+    made = [each for linear in linears for each in walk(linear.statements)]
+    # Matrix instructions on float64 are multiply-adds of that.
+    used = {Op.FMA if each.op is Op.MMA and each.dtype.itemsize == 8 else each.op for each in made}
     licences = [sentence for op, sentence in LICENCES.items() if is_product and op in used]
     return NumericalContract(
         accumulators=_once(short_dtype(node.dtype) for node in sums),

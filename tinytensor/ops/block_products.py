@@ -1,8 +1,9 @@
 """The steps of a warp that multiply matrices: fragments, tiles, and products in flight.
 
 Products of 16-bit floats are exact in float64; 16 of them are summed there in order of k, the
-accumulator is added, and the sum is rounded to float32: so every instruction gives the same bits,
-whatever its shape. Hardware sums in an order and width of its own. Sums of integers wrap to int32.
+accumulator is added, and the sum is rounded to its dtype: so every instruction gives the same bits,
+whatever its shape. Products of float64 are summed so in NumPy's widest float. Hardware sums in an
+order and width of its own. Sums of integers wrap to int32.
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ def multiply_add(x: Array, y: Array, z: Array) -> Array:
     """Return x (m, k) @ y (k, n) + z (m, n), in z's dtype after every 16 of k."""
     if z.dtype == np.int32:  # far below the 53 bits of float64, which the factors come in
         return (x @ y + z).astype(np.int64).astype(np.int32)
+    wide = np.dtype(np.longdouble if z.dtype == np.float64 else np.float64)
+    x, y = x.astype(wide), y.astype(wide)
     with np.errstate(all="ignore"):
         for begin in range(0, x.shape[1], K_STEP):
-            total = np.zeros(z.shape)
+            total: Array = np.zeros(z.shape, wide)
             for k in range(begin, min(begin + K_STEP, x.shape[1])):
                 total += x[:, k, None] * y[k]
-            z = (total + z).astype(np.float32)
+            z = (total + z).astype(z.dtype)
     return z
 
 
@@ -70,17 +73,19 @@ def _ldmatrix(warp: Warp, node: UOp, index: Array) -> Array:
 def _mma(warp: Warp, node: UOp, x: Array, y: Array, z: Array) -> Array:
     warp.require_whole(node)
     shape = mma_shape(node.attrs.instruction)
-    held = REGISTER_BYTES // shape.a.itemsize
+    held = max(1, REGISTER_BYTES // shape.a.itemsize)
     a = _gather(_unpacked(x, shape.a), partial(a_position, held=held), (shape.m, shape.k))
     b = _gather(_unpacked(y, shape.b), partial(b_position, held=held), (shape.k, shape.n))
     c = _gather(z, c_position, (shape.m, shape.n))
     product = multiply_add(a, b, c.astype(shape.accumulate.value_numpy))
-    return np.stack([product[c_position(LANES, register)] for register in range(4)], axis=1)
+    registers = range(z.shape[1])
+    return np.stack([product[c_position(LANES, register)] for register in registers], axis=1)
 
 
 def _unpacked(packed: Array, dtype: DType) -> Array:
     """Return the elements that registers hold, the lowest of each first."""
-    return from_storage(np.ascontiguousarray(packed).view(dtype.storage_numpy), dtype)
+    stored = np.ascontiguousarray(packed.reshape(LANES.size, -1))
+    return from_storage(stored.view(dtype.storage_numpy), dtype)
 
 
 def _gather(

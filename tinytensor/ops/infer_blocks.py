@@ -7,7 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tinytensor.dtype import DType, dtypes
-from tinytensor.ops.fragments import GROUP_WARPS, MmaShape, accumulator_registers, mma_shape
+from tinytensor.ops.fragments import (
+    GROUP_WARPS,
+    WARP_THREADS,
+    MmaShape,
+    accumulator_registers,
+    mma_shape,
+)
 from tinytensor.ops.op import Op
 from tinytensor.ops.well_formed import check
 
@@ -19,7 +25,6 @@ PLACES = ("thread", "warp", "block_x", "block_y", "block_z")
 INDICES = (dtypes.int32, dtypes.int64)
 GLOBAL = (Op.PARAM, Op.WORKSPACE)
 ON_CHIP = (Op.SHARED, Op.TILE)
-SUMS = (dtypes.float32, dtypes.int32)
 TILE_ALIGNMENT_BYTES = 1024  # the period of the swizzle, and what matrix descriptors ask for
 COPY_BYTES = (4, 8, 16)
 BARRIER_NUMBERS = 16
@@ -179,11 +184,12 @@ def _ldmatrix(node: UOp) -> Shape:
 def _mma(node: UOp) -> Shape:
     _count(node)
     shape = mma_shape(node.attrs.instruction)
-    check(shape.m == 16, node, "is an instruction of one warp")
+    check(shape.m <= 16, node, "is an instruction of one warp")
     x, y, z = (each.dtype for each in node.operands)
-    packed = x is dtypes.uint32.vector(4) and y is dtypes.uint32.vector(2)
-    check(packed, node, "takes fragments uint32x4 and uint32x2")
-    sums = shape.accumulate.vector(4)
+    left, right = shape.fragment(shape.m * shape.k), shape.fragment(shape.k * shape.n)
+    packed = x is left and y is right
+    check(packed, node, f"takes fragments {left.name} and {right.name}")
+    sums = shape.accumulate.vector(shape.m * shape.n // WARP_THREADS)
     check(z is node.dtype is sums, node, f"adds to {sums.name}")
     return ()
 
@@ -211,12 +217,14 @@ def _tile_mma(node: UOp) -> Shape:
     _check_products(node, shape, x, y)
     m, k = _turn(x, attrs.a_k_major)
     n, k_of_y = _turn(y, attrs.b_k_major)
-    check(k == k_of_y and k % shape.k == 0, node, f"k differs, or is no multiple of {shape.k}")
+    least_m, least_n, least_k = shape.least
+    same = k == k_of_y and k % least_k == 0
+    check(same, node, f"k differs, or is no multiple of {least_k}")
     along_k = attrs.a_k_major and attrs.b_k_major
     check(along_k or shape.takes_any_major, node, "rows of 8-bit factors run along k")
-    units_m = attrs.warps_m * 16 // shape.m
-    check(attrs.warps_m * 16 % shape.m == 0, node, "its warps are no whole warpgroups")
-    divides = m % (units_m * shape.m) == 0 and n % (attrs.warps_n * shape.n) == 0
+    units_m = attrs.warps_m * 16 // least_m
+    check(attrs.warps_m * 16 % least_m == 0, node, "its warps are no whole warpgroups")
+    divides = m % (units_m * least_m) == 0 and n % (attrs.warps_n * least_n) == 0
     check(divides, node, "the instruction's shape does not divide what a warp holds")
     _check_accumulator(node, accumulator, shape, accumulator_registers(attrs, m, n))
     return ()
@@ -243,8 +251,8 @@ def _check_accumulator(node: UOp, accumulator: UOp, shape: MmaShape, registers: 
 
 def _accumulator_effect(node: UOp) -> Shape:
     check(node.dtype is dtypes.void, node, "has no value: dtype void")
-    registers = [x.op is Op.REGISTER and x.dtype.scalar in SUMS for x in node.operands]
-    check(all(registers) and len(registers) > 0, node, "is about registers of float32 or int32")
+    registers = [x.op is Op.REGISTER for x in node.operands]
+    check(all(registers) and len(registers) > 0, node, "is about registers")
     check(node.op is not Op.MMA_WAIT or len(registers) == 1, node, "is about one register")
     if node.op is not Op.WGMMA_FENCE:
         check(node.attrs.pending >= 0, node, "leaves a negative number of groups")

@@ -103,7 +103,8 @@ def gram(n, k, dtype=dtypes.float32, biased=False):
     """A kernel that stores relu(x @ x.T), plus a bias along n when biased."""
     product = square(n, n, k)
     x = product.operand(dtype, product.m, product.k)
-    total = product.contract(x, substitute(x, {product.m: product.n}), dtypes.float32)
+    accumulate = dtypes.float32 if dtype.is_half else dtype
+    total = product.contract(x, substitute(x, {product.m: product.n}), accumulate)
     result = cast(total, dtype)
     if biased:
         result = result + product.operand(dtype, product.n)

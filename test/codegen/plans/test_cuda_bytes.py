@@ -206,7 +206,7 @@ def test_sums_that_int32_does_not_hold_are_declined():
     kernel = whole(16, 16, 1 << 16, summed=I64)
 
     assert cuda_contraction.facts(kernel, SM80) == (
-        "the sum is kept in int64; matrix instructions on 8-bit integers sum int32."
+        "the sum is kept in int64; matrix instructions on int8 sum int32."
     )
     assert choose(kernel, SM90A).plan == "multiply-add"
 

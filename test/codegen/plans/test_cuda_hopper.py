@@ -7,7 +7,7 @@ import pytest
 from codegen.gpu_machine import cubin_of, frame_bytes, legal, program_of, run_on_device
 from codegen.plans.plan_kernels import arrays_for, expected
 from codegen.plans.test_contraction import gram, plain, relu, square
-from codegen.plans.test_cuda_contraction import biased, half, prologue, rebuilt, without
+from codegen.plans.test_cuda_contraction import biased, double, half, prologue, rebuilt, without
 from runtime.cuda.programs import needs_nvrtc
 
 from tinytensor.codegen.plan import choose
@@ -552,6 +552,7 @@ def test_the_plan_says_what_a_block_computes_and_what_came_next():
     ("kernel", "reason"),
     [
         (half(8, 8, 0), "there is nothing to sum."),
+        (double(8, 8, 8), "no instruction of warpgroups takes factors of float64."),
         (
             rounded(33, 35, 37),
             "factor a has strides or an offset that 16 bytes do not divide, and the product is too "

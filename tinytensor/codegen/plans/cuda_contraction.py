@@ -1,4 +1,4 @@
-"""Turns a contraction of halves or bytes into matrix instructions of warps on shared memory."""
+"""Turns a contraction into matrix instructions of warps over tiles in shared memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 
 from tinytensor.codegen.builder import Builder, lane, shuffle
+from tinytensor.codegen.instructions_cuda import MMA_ROWS, instructions_on
 from tinytensor.codegen.plans.block_operand import (
     GatheredSource,
     Operand,
@@ -24,18 +25,23 @@ from tinytensor.codegen.plans.block_product import (
 )
 from tinytensor.codegen.plans.block_ring import run_ring
 from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
-from tinytensor.codegen.plans.tiling_cuda import MmaTiling, describe_tiling, rank_mma_tilings
+from tinytensor.codegen.plans.tiling_cuda import (
+    MOST_RESIDENT,
+    MmaTiling,
+    describe_tiling,
+    rank_mma_tilings,
+    resident_blocks,
+)
 from tinytensor.dtype import dtypes
 from tinytensor.ops import tile as tiles
 from tinytensor.ops.attrs_blocks import TileMmaAttrs
-from tinytensor.ops.fragments import accumulator_position, mma_name
+from tinytensor.ops.fragments import accumulator_position, mma_shape
 from tinytensor.ops.kernel import Contraction, Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.uop import UOp
 from tinytensor.records import dataclass
 from tinytensor.target import Target
 
-BYTES = (dtypes.int8, dtypes.uint8)
 SUM_BITS = 32
 TRUNCATES = "Sums may be truncated where others round."
 PAIR = 2  # a thread holds sums in adjacent pairs of a row
@@ -53,18 +59,14 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
         return None
     node = contraction.node
     a, b = (each.dtype for each in node.operands[:2])
-    are_bytes = a in BYTES and b in BYTES
-    if not are_bytes and not (a is b and a.is_half):
-        return (
-            f"the factors are {a.name} and {b.name}; a matrix instruction takes two of a half or "
-            "8-bit integers."
-        )
-    summed = dtypes.int32 if are_bytes else dtypes.float32
+    names = instructions_on(a, b)
+    if not names:
+        return f"no matrix instruction takes factors of {a.name} and {b.name}."
+    summed = mma_shape(names[0]).accumulate
     if node.dtype is not summed:
         if not _keeps_low_bits(contraction):
-            kind = "8-bit integers" if are_bytes else "halves"
-            told = f"matrix instructions on {kind} sum {summed.name}."
-            return f"the sum is kept in {node.dtype.name}; {told}"
+            told = f"matrix instructions on {a.name} sum {summed.name}"
+            return f"the sum is kept in {node.dtype.name}; {told}."
         kernel = sum_as(kernel, contraction, summed)
     if "mma" not in target.features:
         return f"{target.name} has no matrix instructions."
@@ -81,7 +83,7 @@ def _keeps_low_bits(contraction: Contraction) -> bool:
 
 def note(facts: ProductFacts) -> str:
     """Say how sums may differ from others."""
-    return f" {TRUNCATES}" if facts.flat.total.dtype.is_float else ""
+    return f" {TRUNCATES}" if facts.flat.total.dtype is dtypes.float32 else ""
 
 
 def candidates(facts: ProductFacts, target: Target) -> list[MmaTiling]:
@@ -97,8 +99,8 @@ def describe(facts: ProductFacts, target: Target, tiling: MmaTiling | None = Non
     rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
     before = f"; {rewritten} of 2 factors rewritten in rows before" if rewritten else ""
     return (
-        f"{_instruction(facts)}, {describe_tiling(tiling)}, warps {tiling.warps_m} x "
-        f"{tiling.warps_n}{before}.{note(facts)}"
+        f"{_instruction(facts, target)}, {describe_tiling(tiling)}, warps "
+        f"{tiling.warps_m} x {tiling.warps_n}{before}.{note(facts)}"
     )
 
 
@@ -123,21 +125,33 @@ def lower(
         launches.append(write_rows(rows, region, kernel))
         factors.append(read_rows(rows, region))
     ready = replace(facts, a=factors[0], b=factors[1])
-    launches.append(_Lowering(ready, tiling or candidates(facts, target)[0]).emit())
+    tiling = tiling or candidates(facts, target)[0]
+    lowering = _Lowering(ready, tiling, _instruction(facts, target))
+    launches.append(lowering.emit(_resident(facts, tiling, target)))
     scratch_bytes = scratch.finish().workspace_bytes
     return tuple([replace(each, workspace_bytes=scratch_bytes) for each in launches])
+
+
+def _resident(facts: ProductFacts, tiling: MmaTiling, target: Target) -> int:
+    """Return how many blocks must fit; without a number ptxas spills sums of float64."""
+    if facts.stored is not dtypes.float64:
+        return 0
+    fitting = resident_blocks(tiling, facts.work, target)
+    return 1 if facts.through_registers else min(fitting, MOST_RESIDENT)
 
 
 def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
     """Return the rows that a factor is first rewritten as; None if it is taken as it lies.
 
-    That is when it can be copied 16 bytes at a time, the product is small, or the rows are large.
+    That is when it can be copied 16 bytes at a time (8 of float64, whose copies are few beside its
+    products), the product is small, or the rows are large.
     """
     if not is_large(facts):
         return None
     operand = _taken(operand)
     rows = rows_of(operand, facts.flat.outer)
-    is_ready = operand.is_direct and operand.access == rows.access
+    is_double = facts.stored is dtypes.float64
+    is_ready = operand.is_direct and (is_double or operand.access == rows.access)
     return None if is_ready or rows.elements > MOST_PACKED_ELEMENTS else rows
 
 
@@ -146,8 +160,10 @@ def _taken(operand: Operand) -> Operand:
     return turned(operand) if operand.value.dtype.bits == 8 else operand
 
 
-def _instruction(facts: ProductFacts) -> str:
-    return mma_name(16, 8, facts.a.value.dtype, facts.b.value.dtype)
+def _instruction(facts: ProductFacts, target: Target) -> str:
+    """Return the fastest instruction for the factors that the target has."""
+    names = instructions_on(facts.a.value.dtype, facts.b.value.dtype)
+    return next(each for each in names if MMA_ROWS[each].features <= target.features)
 
 
 def is_large(facts: ProductFacts) -> bool:
@@ -167,21 +183,23 @@ class _Factor:
 class _Lowering:
     """Emits the program of one block."""
 
-    def __init__(self, facts: ProductFacts, tiling: MmaTiling) -> None:
+    def __init__(self, facts: ProductFacts, tiling: MmaTiling, instruction: str) -> None:
         self._tiling = tiling
         self._block: Block = open_block(facts, tiling, PAIR, 1)
         self._a = self._factor(facts.a, self._block.window_a)
         self._b = self._factor(facts.b, self._block.window_b)
         self._attrs = TileMmaAttrs(
             0,
-            _instruction(facts),
+            instruction,
             tiling.warps_m,
             tiling.warps_n,
             a_k_major=facts.a.inner is facts.flat.k,
             b_k_major=facts.b.inner is facts.flat.k,
         )
 
-    def emit(self) -> Linear:
+    def emit(self, resident: int) -> Linear:
+        """Emit it for a multiprocessor with registers for so many blocks, or any (0)."""
+        self._block.b.resident = resident
         b, block, tiling = self._block.b, self._block, self._tiling
         extents = (tiling.block_m, tiling.block_n)
         instruction, warps = self._attrs.instruction, (tiling.warps_m, tiling.warps_n)
@@ -198,12 +216,12 @@ class _Lowering:
         run_ring(b, block.blocks_k, tiling.stages, sources, multiply)
         sums = b.read(accumulator)
         for each in pairs:
-            pair = shuffle(sums, sums, (each.register, each.register + 1))
+            pair = shuffle(sums, sums, each.registers)
             block.epilogue.store(each.row, each.column, pair)
         with block.mirrored() as mirror:
             if mirror is not None:
                 for each, number in itertools.product(pairs, range(PAIR)):
-                    one = lane(sums, each.register + number)
+                    one = lane(sums, each.registers[number])
                     mirror.store(each.column + number, each.row, one)
         return b.finish()
 
@@ -227,18 +245,20 @@ class _Lowering:
         """List the pairs of sums of a thread: the place of the first one, and constants from it."""
         tiling = self._tiling
         extents = (tiling.block_m, tiling.block_n)
-        registers = tiling.block_m * tiling.block_n // tiling.threads
-        pairs = []
-        for register in range(0, registers, PAIR):
-            row, column = accumulator_position(self._attrs, *extents, 0, register)
-            pairs.append(_Pair(register, first_row + row, first_column + column))
-        return pairs
+        registers = range(tiling.block_m * tiling.block_n // tiling.threads)
+        places = [accumulator_position(self._attrs, *extents, 0, each) for each in registers]
+        held = dict(zip(places, registers, strict=True))
+        return [
+            _Pair((register, held[row, column + 1]), first_row + row, first_column + column)
+            for (row, column), register in held.items()
+            if column % PAIR == 0
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Two adjacent sums of a row: the first one's register, and its place in the block."""
+    """Two adjacent sums of a row: their registers, and the first one's place in the block."""
 
-    register: int
+    registers: tuple[int, int]
     row: UOp
     column: UOp

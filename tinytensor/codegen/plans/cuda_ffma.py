@@ -24,6 +24,7 @@ from tinytensor.codegen.plans.block_product import (
 from tinytensor.codegen.plans.block_raster import divided
 from tinytensor.codegen.plans.block_ring import run_ring
 from tinytensor.codegen.plans.tiling_cuda import (
+    MOST_RESIDENT,
     WARP_COLUMNS,
     WARP_ROWS,
     WARP_THREADS,
@@ -41,7 +42,6 @@ from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 STRIP_COLUMNS = 4
-MOST_RESIDENT = 2
 MOST_LANES = 4  # adjacent elements of a row or column that one thread sums
 
 
