@@ -26,13 +26,21 @@ PARAMETERS = {
 
 @dataclass
 class RecordedLaunch:
-    """One launch, by either call, with the parameters' values at that moment."""
+    """One launch, by either call or as a node, with the parameters' values at that moment."""
 
     function: tuple[bytes, bytes]
     grid: tuple[int, int, int]
     threads: int
     shared_bytes: int
     values: list[int]
+
+
+@dataclass
+class FakeGraph:
+    """Launches in the order of their edges, (from, to, whether it starts early)."""
+
+    nodes: list[RecordedLaunch]
+    edges: list[tuple[int, int, bool]]
 
 
 class FakeDriver:
@@ -49,7 +57,12 @@ class FakeDriver:
     CUtensorMapSwizzle = bindings.CUtensorMapSwizzle
     CUtensorMapL2promotion = bindings.CUtensorMapL2promotion
     CUtensorMapFloatOOBfill = bindings.CUtensorMapFloatOOBfill
+    CUgraphDependencyType = bindings.CUgraphDependencyType
     CUlaunchConfig = SimpleNamespace
+    CUlaunchAttribute = bindings.CUlaunchAttribute
+    CUlaunchAttributeID = bindings.CUlaunchAttributeID
+    CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
+    CUgraphEdgeData = bindings.CUgraphEdgeData
     cuuint32_t = int
     cuuint64_t = int
 
@@ -66,6 +79,10 @@ class FakeDriver:
         self.modules = []
         self.shared_limits = {}
         self.events = 0
+        self.graphs = []
+        self.graph_launches = 0
+        self.replaced_nodes = []
+        self.destroyed = []
 
     def __getattribute__(self, name):
         found = object.__getattribute__(self, name)
@@ -73,6 +90,21 @@ class FakeDriver:
             return found
         failure = object.__getattribute__(self, "failures").get(name)
         return found if failure is None else lambda *arguments: (failure, None)
+
+    def _record(self, function, grid, threads, shared, params):
+        """Read what a launch is given: parameters of 64 bits, or a table of 4 KiB."""
+        count = PARAMETERS.get(function[1])
+        pointers = (ctypes.c_void_p * (count or 1)).from_address(params)
+        if count is None:
+            values = list((ctypes.c_uint64 * 512).from_address(pointers[0]))
+        else:
+            values = [ctypes.c_uint64.from_address(each).value for each in pointers]
+        return RecordedLaunch(function, grid, threads, shared, values)
+
+    def _record_node(self, params):
+        grid = (params.gridDimX, params.gridDimY, params.gridDimZ)
+        shape = (grid, params.blockDimX, params.sharedMemBytes)
+        return self._record(params.func, *shape, params.kernelParams)
 
     def cuInit(self, flags):
         return (OK,)
@@ -149,6 +181,11 @@ class FakeDriver:
 
     cuMemcpyDtoHAsync = cuMemcpyHtoDAsync
 
+    def cuMemsetD32Async(self, destination, word, count, stream):
+        assert (count, stream) == (1, "stream")
+        ctypes.c_uint32.from_address(destination).value = word
+        return (OK,)
+
     def cuMemsetD8Async(self, destination, byte, nbytes, stream):
         ctypes.memset(destination, byte, nbytes)
         return (OK,)
@@ -170,19 +207,46 @@ class FakeDriver:
         return (OK,)
 
     def cuLaunchKernel(self, function, x, y, z, threads, ty, tz, shared, stream, params, extra):
-        pointers = (ctypes.c_void_p * PARAMETERS[function[1]]).from_address(params)
-        values = [ctypes.c_uint64.from_address(each).value for each in pointers]
-        self.launches.append(RecordedLaunch(function, (x, y, z), threads, shared, values))
+        self.launches.append(self._record(function, (x, y, z), threads, shared, params))
         return (OK,)
 
     def cuLaunchKernelEx(self, config, function, params, extra):
-        """Launch what takes one table of 4 KiB."""
-        table = ctypes.c_void_p.from_address(params).value
-        values = list((ctypes.c_uint64 * 512).from_address(table))
         grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
         shape = (grid, config.blockDimX, config.sharedMemBytes)
-        self.launches.append(RecordedLaunch(function, *shape, values))
+        self.launches.append(self._record(function, *shape, params))
         return (OK,)
+
+    def cuGraphCreate(self, flags):
+        return OK, FakeGraph([], [])
+
+    def cuGraphAddKernelNode(self, graph, dependencies, count, params):
+        graph.nodes.append(self._record_node(params))
+        return OK, len(graph.nodes) - 1
+
+    def cuGraphAddDependencies(self, graph, sources, targets, edges, count):
+        early = [bool(each.from_port) for each in edges]
+        graph.edges += zip(sources, targets, early, strict=True)
+        return (OK,)
+
+    def cuGraphInstantiate(self, graph, flags):
+        self.graphs.append(FakeGraph(list(graph.nodes), list(graph.edges)))
+        return OK, self.graphs[-1]
+
+    def cuGraphExecKernelNodeSetParams(self, graph, node, params):
+        graph.nodes[node] = self._record_node(params)
+        self.replaced_nodes.append(node)
+        return (OK,)
+
+    def cuGraphLaunch(self, graph, stream):
+        self.graph_launches += 1
+        self.launches += graph.nodes
+        return (OK,)
+
+    def cuGraphDestroy(self, graph):
+        self.destroyed.append(graph)
+        return (OK,)
+
+    cuGraphExecDestroy = cuGraphDestroy
 
     def cuTensorMapEncodeTiled(self, *arguments):
         self.tensor_maps.append(arguments)
