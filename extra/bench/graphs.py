@@ -66,6 +66,18 @@ def launch_by_launch(most_sent_bytes: int = cuda_device.MOST_SENT_BYTES) -> Iter
         realize._SCHEDULES.clear()
 
 
+@contextmanager
+def by_python_alone() -> Iterator[None]:
+    """Make graphs inside as where there is no C compiler."""
+    realize._SCHEDULES.clear()
+    before, cuda_device.CudaDevice.runner = cuda_device.CudaDevice.runner, None
+    try:
+        yield
+    finally:
+        cuda_device.CudaDevice.runner = before
+        realize._SCHEDULES.clear()
+
+
 def network_rows(device: str) -> Iterator[Row]:
     """Give the times of each way to start twelve kernels."""
     rng = np.random.default_rng(0)
@@ -92,13 +104,16 @@ def network_rows(device: str) -> Iterator[Row]:
                 raise ValueError("graphs: a result is wrong; it must be within the bound.")
         return call
 
-    with launch_by_launch():
-        plain = checked()
-        yield "launch by launch", times_us(lambda: plain(x), wait)
+    kept: deque[Tensor] = deque(maxlen=KEPT)
+    for name, way in (("launch by launch", launch_by_launch), ("no C compiler", by_python_alone)):
+        with way():
+            other = checked()
+            yield name, times_us(lambda other=other: other(x), wait)
+            words = f"{name}, {KEPT} results kept"
+            yield words, times_us(lambda other=other: kept.append(other(x)), wait)
     call = checked()
     print(f"{LAYERS} layers: {call.programs()[0].launched}")
     yield "jitted", times_us(lambda: call(x), wait)
-    kept: deque[Tensor] = deque(maxlen=KEPT)
     yield f"jitted, {KEPT} results kept", times_us(lambda: kept.append(call(x)), wait)
     if has_torch(device):
         yield from torch_network_rows(arrays, operand)

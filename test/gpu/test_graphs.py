@@ -72,8 +72,11 @@ def results(case, seed):
     return found, call.programs()[-1].launched
 
 
+@pytest.mark.parametrize("has_compiler", [True, False])
 @pytest.mark.parametrize("case", CASES)
-def test_a_graph_gives_the_bits_of_its_launches(monkeypatch, seed, case):
+def test_a_graph_gives_the_bits_of_its_launches(monkeypatch, seed, case, has_compiler):
+    if not has_compiler:
+        monkeypatch.setitem(vars(Device["CUDA"]), "runner", None)
     with monkeypatch.context() as patch:
         patch.setattr(cuda_device, "LEAST_LAUNCHES", 1000)
         wanted, plain = results(case, seed)

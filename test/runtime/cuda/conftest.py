@@ -14,6 +14,7 @@ def fake(monkeypatch, tmp_path):
     api = FakeDriver()
     monkeypatch.setattr(cuda_driver, "require_library", lambda: None)
     monkeypatch.setattr(cuda_driver, "lazy_import", lambda module, extra, who: api)
+    monkeypatch.setattr(cuda_driver.Driver, "entry", lambda driver, name: api.entry(name))
     monkeypatch.setattr(cuda_device, "find_library", lambda: "nvrtc")
     monkeypatch.setattr(cuda_device, "identity", lambda: "nvrtc 1")
     monkeypatch.setattr(cuda_device, "compile_cubin", lambda source, *_: source.encode())

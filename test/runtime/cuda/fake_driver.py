@@ -12,6 +12,7 @@ bindings = lazy_import("cuda.bindings.driver", None, "test")
 Result = bindings.CUresult
 OK = Result.CUDA_SUCCESS
 BLOCK_ALIGNMENT = 512
+STREAM = 0x5000
 NO_CONTEXT, OTHER_CONTEXT, PRIMARY_CONTEXT = 0, 0x7000, 0x1000
 PARAMETERS = {
     b"add": 2,
@@ -42,11 +43,31 @@ class FakeGraph:
     nodes: list[RecordedLaunch]
     edges: list[tuple[int, int, bool]]
 
+    def __int__(self):
+        return id(self)
+
+
+class NodeParams(SimpleNamespace):
+    """What a node is given; C knows it by its number."""
+
+    def getPtr(self):
+        return id(self)
+
+
+SET_PARAMS = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)
+LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2)
+
+
+def seen(number):
+    """Return the object that C knows by a number."""
+    return ctypes.cast(number, ctypes.py_object).value
+
 
 class FakeDriver:
     """The functions the runtime calls, each with the signature and results of the real one.
 
-    A test sets `capability`, `version`, `memory_bytes`, or `failures`: function -> status.
+    A test sets `capability`, `version`, `memory_bytes`, `launch_status`, or `failures`: function ->
+    status, for functions that are looked up at each call.
     """
 
     CUresult = Result
@@ -61,7 +82,7 @@ class FakeDriver:
     CUlaunchConfig = SimpleNamespace
     CUlaunchAttribute = bindings.CUlaunchAttribute
     CUlaunchAttributeID = bindings.CUlaunchAttributeID
-    CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
+    CUDA_KERNEL_NODE_PARAMS = NodeParams
     CUgraphEdgeData = bindings.CUgraphEdgeData
     cuuint32_t = int
     cuuint64_t = int
@@ -71,6 +92,7 @@ class FakeDriver:
         self.version = 13000
         self.memory_bytes = 1 << 30
         self.failures = {}
+        self.launch_status = OK
         self.contexts = [OTHER_CONTEXT]  # of the thread, the current one last
         self.context_changes = 0
         self.allocations = {}
@@ -83,6 +105,20 @@ class FakeDriver:
         self.graph_launches = 0
         self.replaced_nodes = []
         self.destroyed = []
+        self.entries = {
+            "cuGraphExecKernelNodeSetParams_v2": SET_PARAMS(
+                lambda graph, node, params: self.cuGraphExecKernelNodeSetParams(
+                    seen(graph), node or 0, seen(params)
+                )[0]
+            ),
+            "cuGraphLaunch": LAUNCH(
+                lambda graph, stream: self.cuGraphLaunch(seen(graph), stream)[0]
+            ),
+        }
+
+    def entry(self, function):
+        """Where code that is not Python finds a function."""
+        return ctypes.cast(self.entries[function], ctypes.c_void_p).value
 
     def __getattribute__(self, name):
         found = object.__getattribute__(self, name)
@@ -158,7 +194,7 @@ class FakeDriver:
         return OK, self.contexts.pop()
 
     def cuStreamCreate(self, flags):
-        return OK, "stream"
+        return OK, STREAM
 
     def cuStreamSynchronize(self, stream):
         return (OK,)
@@ -182,7 +218,7 @@ class FakeDriver:
     cuMemcpyDtoHAsync = cuMemcpyHtoDAsync
 
     def cuMemsetD32Async(self, destination, word, count, stream):
-        assert (count, stream) == (1, "stream")
+        assert (count, stream) == (1, STREAM)
         ctypes.c_uint32.from_address(destination).value = word
         return (OK,)
 
@@ -208,7 +244,7 @@ class FakeDriver:
 
     def cuLaunchKernel(self, function, x, y, z, threads, ty, tz, shared, stream, params, extra):
         self.launches.append(self._record(function, (x, y, z), threads, shared, params))
-        return (OK,)
+        return (self.launch_status,)
 
     def cuLaunchKernelEx(self, config, function, params, extra):
         grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
@@ -238,6 +274,7 @@ class FakeDriver:
         return (OK,)
 
     def cuGraphLaunch(self, graph, stream):
+        assert stream == STREAM
         self.graph_launches += 1
         self.launches += graph.nodes
         return (OK,)

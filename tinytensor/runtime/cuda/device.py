@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from tinytensor.errors import CompileError
+from tinytensor.errors import CompileError, DeviceError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.program import Program
 from tinytensor.runtime.buffer import Buffer, CachingAllocator
@@ -26,13 +28,17 @@ from tinytensor.runtime.cuda.driver import (
     Handle,
     describe_gpu,
 )
-from tinytensor.runtime.cuda.graph import LEAST_LAUNCHES, Series
+from tinytensor.runtime.cuda.graph import LEAST_LAUNCHES, SOURCE, Series
 from tinytensor.runtime.cuda.launch import Binary, CudaExecutable
 from tinytensor.runtime.cuda.memory import CudaMemory
 from tinytensor.runtime.cuda.nvrtc import FLAGS, TOOLKIT, compile_cubin, find_library, identity
-from tinytensor.runtime.device import DeviceBase, Event, HostBytes, Launcher, Start, Step
+from tinytensor.runtime.device import Device, DeviceBase, Event, HostBytes, Launcher, Start, Step
+from tinytensor.runtime.steps import read_runner
 from tinytensor.target import cuda_target
 from tinytensor.timing import timed
+
+if TYPE_CHECKING:
+    from tinytensor.runtime.cpu import Executable
 
 US_PER_MS = 1000
 WORD_BYTES = 4
@@ -163,6 +169,15 @@ class CudaDevice(DeviceBase[CudaExecutable]):
             return super().starts(steps)
         series = Series(self, steps)
         return [Start(Launcher(series.start, None, series.told), series.places)]
+
+    @functools.cached_property
+    def runner(self) -> Executable | None:
+        """What starts graphs without Python; None where there is no C compiler."""
+        try:
+            (found,) = Device["CPU"].compile([read_runner(SOURCE)])
+        except (DeviceError, CompileError):
+            return None
+        return cast("Executable", found)  # a device found by name runs its own kind of work
 
     def fill(self, buffer: Buffer, byte: int) -> None:
         """Set all bytes of a buffer to one value, when the work started before is done."""

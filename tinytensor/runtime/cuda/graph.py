@@ -1,26 +1,27 @@
-"""Turns the launches of a schedule into CUDA graphs, in whose nodes addresses are replaced."""
+"""Turns the launches of a schedule into a CUDA graph, in whose nodes addresses are replaced."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import weakref
-from collections import deque
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tinytensor.errors import DeviceError
 from tinytensor.runtime.cuda.driver import Context, Driver, Handle
-from tinytensor.runtime.cuda.launch import CudaExecutable, PreparedLaunch
+from tinytensor.runtime.cuda.launch import ADDRESS_BYTES, CudaExecutable, PreparedLaunch
 from tinytensor.runtime.device import Step
+from tinytensor.runtime.steps import make_builtin
 
 if TYPE_CHECKING:
     from tinytensor.runtime.cuda.device import CudaDevice
 
+SOURCE = os.path.join(os.path.dirname(__file__), "graph.c")
 LEAST_LAUNCHES = 2
 PLAIN_RUNS = 2
-MOST_GRAPHS = 4
-MOST_SEEN = 8
 EARLY_PORT = 1  # CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC of cuda.h
 
 Bases = tuple[int, ...]
@@ -30,8 +31,9 @@ class Series:
     """The launches of a schedule, whose addresses are at offsets from bases.
 
     They start one by one, from the third run on as one graph. On an H200 a launch takes the host
-    5.5 us, a graph 2.7, a node that gets new addresses 1.3, and making a graph as long as some four
-    runs of its launches: so a graph is worth it for two launches, whatever has moved.
+    5.5 us; a graph 2.7, 1.7 more where a node gets new addresses, and 0.3 for each (without a C
+    compiler 1.3); and making one as long as four runs of its launches. So it is worth it from two
+    launches on, whatever has moved.
     """
 
     def __init__(self, device: CudaDevice, steps: Sequence[Step]) -> None:
@@ -41,7 +43,6 @@ class Series:
         self._device = device
         self._steps = [_renumbered(each, numbers) for each in steps]
         self._workspace_bytes = max([each.work.workspace_bytes for each in steps])
-        self._go = device.driver.api.cuGraphLaunch
         self._runs = 0
         self._graph: LaunchGraph | None = None
         self._refusal = ""
@@ -67,108 +68,124 @@ class Series:
         with device.launch_lock:
             if self._workspace_bytes:
                 bases = (*bases, device.workspace_address(self._workspace_bytes))
-            graph = self._find(bases)
-            if graph is None:
-                for each in self._steps:
-                    device.launch(each.work, _addresses(each, bases), each.scalars, each.extents)
+            if self._start_graph(bases):
                 return
-            status = self._go(graph, device.stream)[0]
-            if status:
-                device.driver.check("the launch of a graph", status)
+            for each in self._steps:
+                device.launch(each.work, _addresses(each, bases), each.scalars, each.extents)
 
-    def _find(self, bases: Bases) -> Handle | None:
-        """Return the graph that runs on some addresses, or None where launches start one by one."""
+    def _start_graph(self, bases: Bases) -> bool:
+        """Start the graph, if it is time for one and there is memory for it."""
         if self._graph is None:
             self._runs += 1
             if self._runs <= PLAIN_RUNS or self._refusal:
-                return None
+                return False
         try:
             if self._graph is None:
                 self._graph = LaunchGraph(self._device, self._steps, bases)
-            return self._graph.find(bases)
-        except DeviceError as error:  # most likely too little memory
-            self._refusal = str(error)
-            self._graph = None
-            return None
+            self._graph.start(bases)
+        except DeviceError as error:  # launches raise it, too, if it is about more than the graph
+            self._refusal, self._graph = str(error), None
+        return self._graph is not None
 
 
 class LaunchGraph:
-    """A graph of launches, made ready for a few sets of addresses: the allocator brings them again.
-
-    A set that was there before, or that is far from all others, gets a graph of its own while there
-    are few; else the nearest one is changed where addresses have moved.
-    """
+    """Launches, one after the other, made ready for some addresses; most are those of last time."""
 
     def __init__(self, device: CudaDevice, steps: Sequence[Step], bases: Bases) -> None:
-        self._driver = device.driver
+        self._driver, self._stream = device.driver, device.stream
         self._owned: list[tuple[str, Handle]] = []
         release = weakref.finalize(self, _destroy, device.driver, device.context, self._owned)
         release.atexit = False
-        self._pieces = [_Piece(each) for each in _tables_apart(steps)]
-        self._first = bases
-        self._build()
-        self._ready = {bases: self._instantiate()}
-        self._seen = deque([bases], MOST_SEEN)
+        self._blocks = [_Block(each) for each in _tables_apart(steps)]
+        self._bases = bases
+        self._graph = self._build()
+        self._start = self._started_by_python
+        self._by_python = self._blocks
+        if device.runner is not None:
+            table = write_table(device.driver, self._graph, self._stream, self._blocks, len(bases))
+            self._start = make_builtin(device.runner.step, table, None)
+            self._by_python = [each for each in self._blocks if each.work.with_maps]
 
-    def find(self, bases: Bases) -> Handle:
-        """Return what runs on some addresses."""
-        found = self._ready.get(bases)
-        return self._place(bases) if found is None else found
+    def start(self, bases: Bases) -> None:
+        """Start the launches.
 
-    def _place(self, bases: Bases) -> Handle:
-        nearest = min(self._ready, key=lambda each: len(_moved(each, bases)), default=self._first)
-        found = self._pieces_moved(nearest, bases)
-        is_far = 2 * len(found) > len(self._pieces) or bases in self._seen
-        self._seen.append(bases)
-        if not self._ready or (is_far and len(self._ready) < MOST_GRAPHS):
-            found, graph = self._pieces_moved(self._first, bases), self._instantiate()
-        else:
-            graph = self._ready.pop(nearest)  # an error on the way leaves nothing half done here
-        for piece in found:
-            piece.place(bases)
-            for node, params in piece.nodes:
-                self._driver.call("cuGraphExecKernelNodeSetParams", graph, node, params)
-        self._ready[bases] = graph
-        return graph
+        Raises: DeviceError; then none has started.
+        """
+        if self._by_python and bases != self._bases:
+            self._replace(bases)
+        status = self._start(*bases)
+        if status:
+            self._driver.check("the launch of a graph", self._driver.api.CUresult(status))
 
-    def _pieces_moved(self, before: Bases, bases: Bases) -> list[_Piece]:
-        moved = _moved(before, bases)
-        return [each for each in self._pieces if not moved.isdisjoint(each.numbers)]
+    def _started_by_python(self, *bases: int) -> int:
+        return int(self._driver.api.cuGraphLaunch(self._graph, self._stream)[0])
 
-    def _build(self) -> None:
+    def _replace(self, bases: Bases) -> None:
+        """Replace addresses in those nodes that Python takes care of: all, or where maps are."""
+        before, self._bases = self._bases, ()  # an interrupt leaves nothing half done
+        pairs = enumerate(bases)
+        moved = {number for number, new in pairs if not before or before[number] != new}
+        for block in self._by_python:
+            if moved.isdisjoint(block.numbers):
+                continue
+            block.place(bases)
+            for node, params in block.nodes:
+                self._driver.call("cuGraphExecKernelNodeSetParams", self._graph, node, params)
+        self._bases = bases
+
+    def _build(self) -> Handle:
         """Make a node for each launch, each after the one before."""
         call = self._driver.call
-        self._graph = call("cuGraphCreate", 0)
-        self._owned.append(("cuGraphDestroy", self._graph))
+        graph = call("cuGraphCreate", 0)
+        self._owned.append(("cuGraphDestroy", graph))
         chain, edges = [], []
-        for piece in self._pieces:
-            piece.place(self._first)
-            for launch in piece.work.launches:
+        for block in self._blocks:
+            block.place(self._bases)
+            for launch in block.work.launches:
                 params = _params_of(self._driver, launch)
-                chain.append(call("cuGraphAddKernelNode", self._graph, None, 0, params))
+                chain.append(call("cuGraphAddKernelNode", graph, None, 0, params))
                 edges.append(_edge_to(self._driver, launch))
-                piece.nodes.append((chain[-1], params))
-        ends = (chain[:-1], chain[1:], edges[1:], len(chain) - 1)
-        call("cuGraphAddDependencies", self._graph, *ends)
-
-    def _instantiate(self) -> Handle:
-        graph = self._driver.call("cuGraphInstantiate", self._graph, 0)
-        self._owned.append(("cuGraphExecDestroy", graph))
-        return graph
+                block.nodes.append((chain[-1], params))
+        call("cuGraphAddDependencies", graph, chain[:-1], chain[1:], edges[1:], len(chain) - 1)
+        ready = call("cuGraphInstantiate", graph, 0)
+        self._owned.append(("cuGraphExecDestroy", ready))
+        return ready
 
 
-class _Piece:
-    """A step whose launches read one block of values, which is its own, and a node for each."""
+class _Block:
+    """What some launches read: the values of a step, and a node for each launch."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
         self.numbers = {number for number, _ in step.places}
         self.work: CudaExecutable = step.work.again()
-        self.nodes: list[tuple[Handle, Handle]] = []  # with what it is given
+        self.nodes: list[tuple[Handle, Handle]] = []  # with what they are given
 
     def place(self, bases: Bases) -> None:
-        """Write what the launches read."""
+        """Write all values."""
         self.work.place(_addresses(self.step, bases), self.step.scalars, self.step.extents)
+
+    def words(self) -> Iterator[tuple[int, int, int]]:
+        """Give where each address is written, the number of its base, and its offset."""
+        first = ctypes.addressof(self.work.values)
+        places = self.work.address_places(len(self.step.places), self.step.extents)
+        for place, (number, offset) in zip(places, self.step.places, strict=True):
+            yield first + ADDRESS_BYTES * place, number, offset
+
+
+def write_table(
+    driver: Driver, graph: Handle, stream: Handle, blocks: Sequence[_Block], bases: int
+) -> bytes:
+    """Write what graph.c reads; what has tensor maps is left to Python, which encodes them."""
+    plain = [each for each in blocks if not each.work.with_maps]
+    calls = [driver.entry(f"cuGraph{name}") for name in ("ExecKernelNodeSetParams_v2", "Launch")]
+    table = array("Q", [bases, *calls, int(graph), int(stream), len(plain)])
+    for block in plain:
+        table.extend([len(block.step.places), len(block.nodes)])
+        table.extend([word for each in block.words() for word in each])
+        for node, params in block.nodes:
+            table.extend([int(node), params.getPtr()])
+    return table.tobytes()
 
 
 def _renumbered(step: Step, numbers: dict[int, int]) -> Step:
@@ -176,12 +193,6 @@ def _renumbered(step: Step, numbers: dict[int, int]) -> Step:
     places = [(numbers[base], offset) for base, offset in step.places]
     places += [(len(numbers), 0)] * (step.work.workspace_bytes > 0)
     return replace(step, places=tuple(places))
-
-
-def _moved(before: Bases, bases: Bases) -> set[int]:
-    """Return the numbers of the bases that are elsewhere than before."""
-    pairs = zip(before, bases, strict=True)
-    return {number for number, (old, new) in enumerate(pairs) if old != new}
 
 
 def _addresses(step: Step, bases: Bases) -> list[int]:

@@ -139,6 +139,13 @@ class CudaExecutable:
             (addresses[at * count : (at + most) * count], extents[at : at + most]) for at in begins
         ]
 
+    def address_places(self, count: int, extents: Sequence[int]) -> list[int]:
+        """Return which words of the block some addresses are; a row of a table has two more."""
+        if not extents:
+            return list(range(count))
+        each = count // len(extents)
+        return [1 + n // each * (2 + each) + 2 + n % each for n in range(count)]
+
     def place(
         self,
         addresses: Sequence[int],
