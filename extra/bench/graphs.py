@@ -24,8 +24,10 @@ from extra.bench.calls import LAYERS, ROWS, WIDTH
 from tinytensor import Device, Tensor, config, jit, nn, optim, realize
 from tinytensor.jit.function import Jitted
 from tinytensor.runtime.cuda import device as cuda_device
+from tinytensor.runtime.cuda import graph
 
 WINDOWS = 100
+ROUNDS = 32  # calls after which launches have become a graph
 KEPT = 64  # results that still live, so that a call gets other memory than the calls before
 BATCH, BATCHES, DEPTH, FEATURES = 64, 8, 6, 256
 STEPS = 4
@@ -56,13 +58,14 @@ def times_us(call: Callable[[], object], wait: Callable[[], object], calls: int 
 @contextmanager
 def launch_by_launch(most_sent_bytes: int = cuda_device.MOST_SENT_BYTES) -> Iterator[None]:
     """Make no graphs of schedules that are made inside, and send so many bytes with commands."""
-    before = cuda_device.LEAST_LAUNCHES, cuda_device.MOST_SENT_BYTES
+    before = graph.runs_before, cuda_device.MOST_SENT_BYTES
     realize._SCHEDULES.clear()
-    cuda_device.LEAST_LAUNCHES, cuda_device.MOST_SENT_BYTES = sys.maxsize, most_sent_bytes
+    graph.runs_before = lambda launches: sys.maxsize
+    cuda_device.MOST_SENT_BYTES = most_sent_bytes
     try:
         yield
     finally:
-        cuda_device.LEAST_LAUNCHES, cuda_device.MOST_SENT_BYTES = before
+        graph.runs_before, cuda_device.MOST_SENT_BYTES = before
         realize._SCHEDULES.clear()
 
 
@@ -98,7 +101,7 @@ def network_rows(device: str) -> Iterator[Row]:
 
     def checked() -> Jitted[[Tensor], Tensor]:
         call = jit(network)
-        for _ in range(6):
+        for _ in range(ROUNDS):
             error = np.abs(call(x).numpy() - wanted).max()
             if error > LAYERS * WIDTH * np.finfo(np.float32).eps * max(1, wanted.max()):
                 raise ValueError("graphs: a result is wrong; it must be within the bound.")
@@ -138,10 +141,10 @@ def torch_network_rows(arrays: Sequence[Array], operand: Array) -> Iterator[Row]
 
     with torch.inference_mode():
         yield "torch", times_us(network, torch.cuda.synchronize)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
             network()
-        yield "torch, one graph", times_us(graph.replay, torch.cuda.synchronize)
+        yield "torch, one graph", times_us(captured.replay, torch.cuda.synchronize)
 
 
 def training_arrays() -> tuple[list[Array], list[tuple[Array, Array]]]:
@@ -209,8 +212,9 @@ def training_rows(device: str) -> Iterator[Row]:
             return loss
 
         check_losses([step(*batches[n]).item() for n in range(STEPS)], wanted)
-        for each in batches:
-            step(*each)
+        for _ in range(ROUNDS // BATCHES):
+            for each in batches:
+                step(*each)
         (*_, program) = step.programs()
         print(
             f"a training step: {len(program.kernels)} kernels, {program.launched or 'one by one'}"
@@ -269,10 +273,10 @@ def torch_training_rows(
         for _ in range(3):
             step(*batches[0])
     torch.cuda.current_stream().wait_stream(apart)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
         step(*batches[0])
-    yield "torch, step, one graph", times_us(graph.replay, wait, 10)
+    yield "torch, step, one graph", times_us(captured.replay, wait, 10)
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from tinytensor.errors import DeviceError
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import make_variable
 from tinytensor.runtime.cuda import device as cuda_device
-from tinytensor.runtime.cuda.graph import PLAIN_RUNS, LaunchGraph
+from tinytensor.runtime.cuda.graph import LaunchGraph, runs_before
 from tinytensor.runtime.device import Step
 
 
@@ -28,6 +28,7 @@ def language(request, monkeypatch):
         monkeypatch.setattr(cuda_device.CudaDevice, "runner", None)
 
 
+PLAIN_RUNS = runs_before(2)  # more launches become a graph earlier
 X, MIDDLE, OUT = 0x10000, 0x20000, 0x30000
 KIB = 1024
 
@@ -81,13 +82,30 @@ def test_launches_that_come_back_become_a_graph(device, fake):
     assert told == ["2 launches"] * PLAIN_RUNS + ["2 launches, as one CUDA graph"] * 2
 
 
-def test_a_single_launch_is_no_graph(device, fake):
-    (start,) = device.starts([step(device, add_program(1), ((0, 0), (1, 0)))])
+@pytest.mark.parametrize(
+    ("language", "told"),
+    [
+        ("C", "1 launch, as one CUDA graph"),
+        ("Python", "1 launch, no CUDA graph: without a C compiler one launch takes no longer"),
+    ],
+    indirect=["language"],
+)
+def test_a_single_launch_becomes_a_graph_when_it_comes_very_often(device, fake, told):
+    runs = Runs(device, fake, [step(device, add_program(1), ((0, 0), (1, 0)))])
+    for _ in range(runs_before(1)):
+        runs(OUT, X)
+    before = runs.start.launcher.told()
 
-    for _ in range(PLAIN_RUNS + 2):
-        start.launcher.start(OUT, X)
+    found = [runs(OUT + at * KIB, X) for at in (0, 1, 0)]
 
-    assert fake.graph_launches == 0
+    assert found == [[[OUT + at * KIB, X]] for at in (0, 1, 0)]
+    assert before == "1 launch"
+    assert runs.start.launcher.told() == told
+
+
+def test_a_single_launch_with_tensor_maps_is_no_graph(device):
+    (start,) = device.starts([step(device, bulk_program(tensor_map(64)), ((0, 0), (1, 0)))])
+
     assert start.launcher.told is None
 
 
@@ -105,7 +123,10 @@ def test_only_the_nodes_whose_addresses_moved_are_replaced(device, fake):
 
 def test_whatever_has_moved_each_run_has_its_own_addresses(device, fake):
     runs = Runs(device, fake, add_twice(device))
-    sets = [(X + at % 2 * KIB, MIDDLE + at % 3 * KIB, OUT + at % 5 * KIB) for at in range(40)]
+    sets = [
+        (X + at % 2 * KIB, MIDDLE + at % 3 * KIB, OUT + at % 5 * KIB)
+        for at in range(PLAIN_RUNS + 40)
+    ]
 
     for bases in sets:
         assert runs(*bases) == of_two(*bases)

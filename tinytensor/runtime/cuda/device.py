@@ -28,7 +28,7 @@ from tinytensor.runtime.cuda.driver import (
     Handle,
     describe_gpu,
 )
-from tinytensor.runtime.cuda.graph import LEAST_LAUNCHES, SOURCE, Series
+from tinytensor.runtime.cuda.graph import SOURCE, Series
 from tinytensor.runtime.cuda.launch import Binary, CudaExecutable
 from tinytensor.runtime.cuda.memory import CudaMemory
 from tinytensor.runtime.cuda.nvrtc import FLAGS, TOOLKIT, compile_cubin, find_library, identity
@@ -156,7 +156,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         extents: Sequence[int],
     ) -> None:
         """Start the launches in the current context, for who holds the lock."""
-        for part, some in work.parts(addresses, extents):
+        for part, some in work.parts(addresses, extents) if extents else [(addresses, extents)]:
             work.place(part, scalars, some)
             for each in work.launches:
                 status = each.start()[0]
@@ -164,8 +164,12 @@ class CudaDevice(DeviceBase[CudaExecutable]):
                     self.driver.check(f"the launch of {each.shape.entry}", status)
 
     def starts(self, steps: Sequence[Step]) -> list[Start]:
-        """Return what starts launches one after the other; several become one graph."""
-        if sum(len(each.work.launches) for each in steps) < LEAST_LAUNCHES:
+        """Return what starts launches one after the other, and as a graph when they come often.
+
+        A single launch that has tensor maps is better off alone: Python has to encode them.
+        """
+        launches = [each for step in steps for each in step.work.launches]
+        if len(launches) < 2 and all(each.shape.tensor_maps for each in launches):
             return super().starts(steps)
         series = Series(self, steps)
         return [Start(Launcher(series.start, None, series.told), series.places)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import weakref
 from array import array
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
     from tinytensor.runtime.cuda.device import CudaDevice
 
 SOURCE = os.path.join(os.path.dirname(__file__), "graph.c")
-LEAST_LAUNCHES = 2
-PLAIN_RUNS = 2
 EARLY_PORT = 1  # CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC of cuda.h
+# What the host needs on an H200 machine, 2026-11: for a launch, for a graph where some addresses
+# are others (2.7 where none are, 4.3 where all of two are), and to make a graph, a part for each
+# node. From two launches on it is as good without a C compiler: 1.3 for each node that changes.
+LAUNCH_US, GRAPH_US = 5.5, 3.3
+MAKING_US, NODE_US = 270, 45
 
 Bases = tuple[int, ...]
 
@@ -30,10 +34,8 @@ Bases = tuple[int, ...]
 class Series:
     """The launches of a schedule, whose addresses are at offsets from bases.
 
-    They start one by one, from the third run on as one graph. On an H200 a launch takes the host
-    5.5 us; a graph 2.7, 1.7 more where a node gets new addresses, and 0.3 for each (without a C
-    compiler 1.3); and making one as long as four runs of its launches. So it is worth it from two
-    launches on, whatever has moved.
+    They start one by one until a graph would have spared what making it takes, then as a graph:
+    however often they come, that is at most twice what the better way would have taken.
     """
 
     def __init__(self, device: CudaDevice, steps: Sequence[Step]) -> None:
@@ -43,7 +45,8 @@ class Series:
         self._device = device
         self._steps = [_renumbered(each, numbers) for each in steps]
         self._workspace_bytes = max([each.work.workspace_bytes for each in steps])
-        self._runs = 0
+        self._count = sum(len(each.work.launches) for each in steps)
+        self._runs_left = runs_before(self._count)
         self._graph: LaunchGraph | None = None
         self._refusal = ""
 
@@ -58,10 +61,10 @@ class Series:
 
     def told(self) -> str:
         """Say in a phrase how they start."""
-        count = sum(len(each.work.launches) for each in self._steps)
+        count = f"{self._count} launch{'es' * (self._count > 1)}"
         if self._refusal:
-            return f"{count} launches, no CUDA graph: {self._refusal}"
-        return f"{count} launches" + ", as one CUDA graph" * (self._graph is not None)
+            return f"{count}, no CUDA graph: {self._refusal}"
+        return count + ", as one CUDA graph" * (self._graph is not None)
 
     def _start(self, bases: Bases) -> None:
         device = self._device
@@ -75,17 +78,31 @@ class Series:
 
     def _start_graph(self, bases: Bases) -> bool:
         """Start the graph, if it is time for one and there is memory for it."""
-        if self._graph is None:
-            self._runs += 1
-            if self._runs <= PLAIN_RUNS or self._refusal:
-                return False
+        if self._graph is None and (self._runs_left or self._refusal):
+            self._runs_left = max(0, self._runs_left - 1)
+            return False
         try:
             if self._graph is None:
-                self._graph = LaunchGraph(self._device, self._steps, bases)
+                self._graph = self._make_graph(bases)
             self._graph.start(bases)
         except DeviceError as error:  # launches raise it, too, if it is about more than the graph
             self._refusal, self._graph = str(error), None
         return self._graph is not None
+
+    def _make_graph(self, bases: Bases) -> LaunchGraph:
+        if self._count == 1 and self._device.runner is None:
+            raise DeviceError("without a C compiler one launch takes no longer")
+        return LaunchGraph(self._device, self._steps, bases)
+
+
+def runs_before(launches: int) -> int:
+    """Return after how many runs a graph of launches would have spared what making it takes.
+
+    >>> [runs_before(launches) for launches in (1, 2, 12, 48)]
+    [144, 47, 13, 10]
+    """
+    spared_us = LAUNCH_US * launches - GRAPH_US
+    return math.ceil((MAKING_US + NODE_US * launches) / spared_us)
 
 
 class LaunchGraph:
