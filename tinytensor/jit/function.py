@@ -61,8 +61,7 @@ class Entry:
 
     def record(self) -> ProgramRecord:
         """Tell users of it."""
-        pairs = zip(self.names, self.key, strict=True)
-        guards = [f"{name} is {told_of(name, fact)}" for name, fact in pairs]
+        guards = [f"{n} is {told_of(n, it)}" for n, it in zip(self.names, self.key, strict=True)]
         guards += [f"{each.name} has not changed" for each in self.program.watches]
         replay = self.program.in_place.replay
         return ProgramRecord(tuple(guards), replay.names(), self.tally.calls, replay.told())

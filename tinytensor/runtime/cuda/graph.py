@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import sys
 import weakref
 from array import array
 from collections.abc import Iterator, Sequence
@@ -71,22 +72,21 @@ class Series:
         with device.launch_lock:
             if self._workspace_bytes:
                 bases = (*bases, device.workspace_address(self._workspace_bytes))
-            if self._start_graph(bases):
+            if self._runs_left:
+                self._runs_left -= 1
+            elif self._start_graph(bases):
                 return
             for each in self._steps:
                 device.launch(each.work, _addresses(each, bases), each.scalars, each.extents)
 
     def _start_graph(self, bases: Bases) -> bool:
-        """Start the graph, if it is time for one and there is memory for it."""
-        if self._graph is None and (self._runs_left or self._refusal):
-            self._runs_left = max(0, self._runs_left - 1)
-            return False
+        """Start the graph, if there can be one; else there never will be."""
         try:
             if self._graph is None:
                 self._graph = self._make_graph(bases)
             self._graph.start(bases)
         except DeviceError as error:  # launches raise it, too, if it is about more than the graph
-            self._refusal, self._graph = str(error), None
+            self._refusal, self._graph, self._runs_left = str(error), None, sys.maxsize
         return self._graph is not None
 
     def _make_graph(self, bases: Bases) -> LaunchGraph:
