@@ -166,6 +166,11 @@ class Replay:
         """Return the names of the kernels, in order."""
         return tuple([each.compiled.name for each in self.launches])
 
+    def told(self) -> str:
+        """Say in a phrase how they start; nothing where there is but one way."""
+        told = [each.start.launcher.told for each in self.calls]
+        return ", ".join([each() for each in told if each is not None])
+
     def _allocate(
         self, leaves: Sequence[Buffer], results: list[Buffer], given: Given
     ) -> Buffer | None:

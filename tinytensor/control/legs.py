@@ -61,6 +61,10 @@ class Legs:
         """Return the names of the kernels of all legs, and who decides between."""
         return tuple([name for each in self._legs for name in each.names])
 
+    def told(self) -> str:
+        """Say in a phrase how they start."""
+        return f"{len(self._legs)} legs"
+
 
 def prepare(
     roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: str

@@ -178,6 +178,7 @@ def details_of(found: Explanation) -> dict[str, str]:
         "break-even": _break_even(found),
         "decided": " ".join(found.decided),
         "guards": "; ".join(found.guards),
+        "launched": found.launched,
         "misses": " ".join(found.misses),
     }
 

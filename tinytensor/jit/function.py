@@ -38,11 +38,15 @@ TRACING = ForkSafeLock()
 
 @dataclass(frozen=True, slots=True)
 class ProgramRecord:
-    """What there is to know of a program: what must hold for it, its kernels, its calls."""
+    """What there is to know of a program: what must hold for it, its kernels, its calls.
+
+    `launched` says in a phrase how a device starts the kernels, where it has several ways.
+    """
 
     guards: tuple[str, ...]
     kernels: tuple[str, ...]
     calls: int
+    launched: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,10 +61,10 @@ class Entry:
 
     def record(self) -> ProgramRecord:
         """Tell users of it."""
-        pairs = zip(self.names, self.key, strict=True)
-        guards = [f"{name} is {told_of(name, fact)}" for name, fact in pairs]
+        guards = [f"{n} is {told_of(n, it)}" for n, it in zip(self.names, self.key, strict=True)]
         guards += [f"{each.name} has not changed" for each in self.program.watches]
-        return ProgramRecord(tuple(guards), self.program.in_place.replay.names(), self.tally.calls)
+        replay = self.program.in_place.replay
+        return ProgramRecord(tuple(guards), replay.names(), self.tally.calls, replay.told())
 
 
 class Jitted(Generic[P, R]):

@@ -38,11 +38,13 @@ class Event:
 class Launcher:
     """What starts some work when it is called with the addresses of its params.
 
-    If there is a `workspace`, the address that it returns comes last.
+    If there is a `workspace`, the address that it returns comes last. `told` says in a phrase how
+    several kernels start.
     """
 
     start: Callable[..., object]
     workspace: Callable[[], int] | None
+    told: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,11 @@ class Driver:
         remedy = REMEDIES.get(name, DEFAULT_REMEDY)
         raise DeviceError(f"cuda: {what} failed: {name} ({words}); {remedy}.")
 
+    def entry(self, function: str) -> int:
+        """Find where a function of the driver begins, for code that is not Python."""
+        found = getattr(ctypes.CDLL(LIBRARY), function)
+        return ctypes.cast(found, ctypes.c_void_p).value or 0
+
     def constant(self, enumeration: str, name: str) -> Handle:
         """Find one of the driver's named numbers."""
         return getattr(getattr(self.api, enumeration), name)
