@@ -190,7 +190,7 @@ def whole_numbers(dtype: DType, elements: int, seed: int) -> Array:
     least = -LARGEST if dtype.min < 0 else 0
     most = 1 if dtype is dtypes.bool else LARGEST
     drawn = np.random.default_rng(seed).integers(least, most + 1, PERIOD)
-    values: Array = drawn.astype(np.float32 if dtype.is_half else dtype.storage_numpy)
+    values: Array = drawn.astype(np.float32 if dtype.is_narrow else dtype.storage_numpy)
     if dtype is dtypes.bfloat16:  # the upper half of a float32
         values = values.view(np.uint32) >> 16
     return np.resize(values.astype(dtype.storage_numpy), elements)
