@@ -76,10 +76,10 @@ class Target:
         """
         return GPU_ROW_BYTES if self.kind == "cuda" else self.l2_bytes // 4
 
-    def with_tf32(self) -> Target:
-        """Return this machine allowed to round the factors of float32 products to TF32."""
-        can = "wgmma" in self.features
-        return replace(self, features=self.features | {"tf32"}) if can else self
+    def with_fp32_matmul(self, how: str) -> Target:
+        """Return this machine allowed to compute float32 products from TF32, if it can and may."""
+        can = "wgmma" in self.features and how != "exact"
+        return replace(self, features=self.features | {how}) if can else self
 
     def stressed(self) -> Target:
         """Return this machine with narrow vectors, little cache and small kernels.

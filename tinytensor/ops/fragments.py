@@ -23,6 +23,7 @@ STEP_BYTES = 32  # of the values of k of one instruction
 WORDS = {
     **{dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "tf32"},
     **{dtypes.int8: "s8", dtypes.uint8: "u8"},
+    **{dtypes.float8_e4m3fn: "e4m3", dtypes.float8_e5m2: "e5m2"},
 }
 _DTYPES = {word: dtype for dtype, word in WORDS.items()}
 
@@ -65,15 +66,16 @@ def mma_shape(instruction: str) -> MmaShape:
     a, b = (_DTYPES.get(word, dtypes.bool) for word in words)  # no instruction takes bools
     integers = a.is_int and b.is_int
     if m == 16:
-        takes_n = n == 8 and a is not dtypes.float32
+        takes_n = n == 8 and (integers or a.is_half)
     else:
         takes_n = 8 <= n <= 256 and n % (16 if integers and n >= 32 else 8) == 0
-    takes_dtypes = integers or (a is b and a.is_float)
+    floats = a.is_float and b.is_float
+    takes_dtypes = integers or (floats and (a is b or a.bits == b.bits == 8))
     if not (takes_n and takes_dtypes and k * a.itemsize == STEP_BYTES):
         raise InternalError(
             f"mma: no instruction has this name: {instruction!r}; known are m16n8k16 and m64nNk16 "
             f"(N a multiple of 8 up to 256) of f16 and bf16, m64nNk8 of tf32, and m16n8k32 and "
-            f"m64nNk32 (from 32 on N a multiple of 16) of s8 and u8."
+            f"m64nNk32 (from 32 on N a multiple of 16) of s8 and u8; m64nNk32 of e4m3 and e5m2."
         )
     return MmaShape(m, n, k, a, b, dtypes.int32 if integers else dtypes.float32)
 

@@ -22,13 +22,18 @@ from tinytensor.ops.uop import UOp, cast, compare, exact_extent, substitute, wal
 
 @dataclass(frozen=True, slots=True)
 class ProductFacts:
-    """A kernel with one contraction, and how its factors are brought to shared memory."""
+    """A kernel with one contraction, and how its factors are brought to shared memory.
+
+    Matrix instructions sum so many values of k, `promoted_after`, before their sums are added to
+    those of float32; all values, if it is 0.
+    """
 
     kernel: Kernel
     flat: FlatContraction
     a: Operand
     b: Operand
     stored: DType
+    promoted_after: int = 0
 
     @property
     def work(self) -> Work:
@@ -65,11 +70,16 @@ def read_facts(kernel: Kernel, stored: DType | None = None, is_open: bool = Fals
     return ProductFacts(kernel, flat, a, b, stored or flat.a.dtype)
 
 
-def sum_as(kernel: Kernel, contraction: Contraction, dtype: DType) -> Kernel:
-    """Return a kernel whose sum is kept in another dtype, and cast to its own at the end."""
+def computed_in(
+    kernel: Kernel, contraction: Contraction, factors: DType | None, summed: DType
+) -> Kernel:
+    """Return a kernel whose factors are cast before, and whose sum is, to its dtype, at the end."""
     node = contraction.node
-    attrs = replace(node.attrs, accumulate=dtype)
-    total = UOp(Op.CONTRACT, dtype, node.operands, attrs)
+    operands = node.operands
+    if factors is not None:
+        a, b, *k = operands
+        operands = (cast(a, factors), cast(b, factors), *k)
+    total = UOp(Op.CONTRACT, summed, operands, replace(node.attrs, accumulate=summed))
     sink = substitute(kernel.sink, {node: cast(total, node.dtype)})
     return replace(kernel, sink=sink, contraction=replace(contraction, node=total))
 

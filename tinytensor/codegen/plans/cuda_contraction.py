@@ -17,15 +17,15 @@ from tinytensor.codegen.plans.block_operand import (
 from tinytensor.codegen.plans.block_product import (
     Block,
     ProductFacts,
+    computed_in,
     open_block,
     read_facts,
-    sum_as,
     why_no_product,
 )
 from tinytensor.codegen.plans.block_ring import run_ring
 from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
 from tinytensor.codegen.plans.tiling_cuda import MmaTiling, describe_tiling, rank_mma_tilings
-from tinytensor.dtype import dtypes
+from tinytensor.dtype import DType, dtypes
 from tinytensor.ops import tile as tiles
 from tinytensor.ops.attrs_blocks import TileMmaAttrs
 from tinytensor.ops.fragments import accumulator_position, mma_name
@@ -35,6 +35,7 @@ from tinytensor.ops.uop import UOp
 from tinytensor.target import Target
 
 BYTES = (dtypes.int8, dtypes.uint8)
+FLOAT8 = (dtypes.float8_e4m3fn, dtypes.float8_e5m2)
 SUM_BITS = 32
 TRUNCATES = "Sums may be truncated where others round."
 PAIR = 2  # a thread holds sums in adjacent pairs of a row
@@ -52,6 +53,9 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
         return None
     node = contraction.node
     a, b = (each.dtype for each in node.operands[:2])
+    half = _half_of_floats(a, b)
+    if half is not None:
+        a = b = half
     are_bytes = a in BYTES and b in BYTES
     if not are_bytes and not (a is b and a.is_half):
         return (
@@ -59,15 +63,23 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
             "8-bit integers."
         )
     summed = dtypes.int32 if are_bytes else dtypes.float32
-    if node.dtype is not summed:
-        if not _keeps_low_bits(contraction):
-            kind = "8-bit integers" if are_bytes else "halves"
-            told = f"matrix instructions on {kind} sum {summed.name}."
-            return f"the sum is kept in {node.dtype.name}; {told}"
-        kernel = sum_as(kernel, contraction, summed)
+    if node.dtype is not summed and not _keeps_low_bits(contraction):
+        kind = "8-bit integers" if are_bytes else "halves"
+        told = f"matrix instructions on {kind} sum {summed.name}."
+        return f"the sum is kept in {node.dtype.name}; {told}"
+    if half is not None or node.dtype is not summed:
+        kernel = computed_in(kernel, contraction, half, summed)
     if "mma" not in target.features:
         return f"{target.name} has no matrix instructions."
     return why_no_product(kernel, contraction) or read_facts(kernel)
+
+
+def _half_of_floats(a: DType, b: DType) -> DType | None:
+    """Return the half in which factors are multiplied of which one or both are of 8 bits."""
+    if a in FLOAT8 and b in FLOAT8:
+        return dtypes.float16
+    half = b if a in FLOAT8 else a
+    return half if half.is_half and (a in FLOAT8 or b in FLOAT8) else None
 
 
 def _keeps_low_bits(contraction: Contraction) -> bool:

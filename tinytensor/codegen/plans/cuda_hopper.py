@@ -11,6 +11,7 @@ from tinytensor.codegen.plans.amounts import most_of, usual_extent
 from tinytensor.codegen.plans.block_operand import Operand
 from tinytensor.codegen.plans.block_product import ProductFacts, read_facts, why_no_product
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes, see_in_boxes
+from tinytensor.codegen.plans.cuda_hopper_halves import in_halves
 from tinytensor.codegen.plans.cuda_hopper_pipeline import Pipeline, run_pipeline
 from tinytensor.codegen.plans.cuda_hopper_rest import in_pieces
 from tinytensor.codegen.plans.cuda_hopper_split import fold_sums, split_sums
@@ -38,6 +39,8 @@ from tinytensor.target import Target
 
 FEATURES = frozenset({"wgmma", "bulk"})
 LINE_BYTES = 128  # of L2
+# Products of floats of 8 bits are summed in some 14 bits, so in parts of so many values of k.
+PROMOTED_AFTER = 128
 # Of ops that are not one or two instructions; those of divisions have a slow path too.
 INSTRUCTIONS = {
     **dict.fromkeys((Op.DIV, Op.SQRT, Op.FLOORDIV, Op.MOD), 20),
@@ -53,7 +56,11 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
     """
     if not target.features >= FEATURES:
         return None
-    product = _rounded_facts(kernel, target) or cuda_contraction.facts(kernel, target)
+    product = (
+        _rounded_facts(kernel, target)
+        or _float8_facts(kernel)
+        or cuda_contraction.facts(kernel, target)
+    )
     if not isinstance(product, ProductFacts):
         return None
     if product.flat.k.extent == 0:
@@ -90,14 +97,29 @@ def _clocks(facts: ProductFacts, target: Target) -> float:
 
 
 def _rounded_facts(kernel: Kernel, target: Target) -> ProductFacts | None:
-    """Read a product of float32 whose factors may be rounded to TF32."""
-    if "tf32" not in target.features or kernel.contraction is None:
+    """Read a product of float32 whose factors may be rounded to TF32, or be sums of two TF32."""
+    if not target.features & {"tf32", "3xtf32"} or kernel.contraction is None:
         return None
     node = kernel.contraction.node
     dtypes_of = {node.dtype, *[each.dtype for each in node.operands[:2]]}
     if dtypes_of != {dtypes.float32} or why_no_product(kernel, kernel.contraction):
         return None
-    return read_facts(kernel, dtypes.float32)
+    facts = read_facts(kernel, dtypes.float32)
+    return facts if "tf32" in target.features else in_halves(facts)
+
+
+def _float8_facts(kernel: Kernel) -> ProductFacts | None:
+    """Read a product of floats of 8 bits, whose sums must not grow long in the instructions."""
+    if kernel.contraction is None:
+        return None
+    node = kernel.contraction.node
+    a, b = (each.dtype for each in node.operands[:2])
+    are_float8 = a in cuda_contraction.FLOAT8 and b in cuda_contraction.FLOAT8
+    if not are_float8 or node.dtype is not dtypes.float32:
+        return None
+    if why_no_product(kernel, kernel.contraction):
+        return None
+    return replace(read_facts(kernel), promoted_after=PROMOTED_AFTER)
 
 
 def describe(facts: ProductFacts, target: Target, chosen: Candidate | None = None) -> str:
@@ -113,7 +135,8 @@ def describe(facts: ProductFacts, target: Target, chosen: Candidate | None = Non
     rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
     patches = ", read in windows" if facts.flat.windows else ""
     half = "symmetric, " if best.mirrors else ""
-    rounded = " Factors are rounded to TF32." if facts.stored is dtypes.float32 else ""
+    tf32 = "are rounded to TF32" if facts.flat.half is None else "are sums of two TF32"
+    rounded = f" Factors {tf32}." if facts.stored is dtypes.float32 else ""
     before = f" {rewritten} of 2 factors rewritten in rows before." if rewritten else ""
     words = words_of(facts.flat.a.dtype, facts.flat.b.dtype)
     return (
@@ -149,6 +172,8 @@ def need_of(facts: ProductFacts) -> Need:
         a=_side(flat, facts.a),
         b=_side(flat, facts.b),
         own_share=_own_share(facts),
+        promoted_after=facts.promoted_after,
+        halves=1 if flat.half is None else 2,
     )
 
 
@@ -224,7 +249,8 @@ def _multiply(
         a, b = b, a
     boxes = _boxes(flat, a), _boxes(flat, b)
     x, y = [each for each in boxes if isinstance(each, Boxes)]  # the others were rewritten
-    return run_pipeline(Pipeline(facts.kernel, flat, (x, y), chosen, target.multiprocessors, part))
+    whole = Pipeline(facts.kernel, flat, (x, y), chosen, target.multiprocessors)
+    return run_pipeline(replace(whole, promoted_after=facts.promoted_after, part=part))
 
 
 def _boxes(flat: FlatContraction, operand: Operand) -> Boxes | str:
@@ -232,7 +258,7 @@ def _boxes(flat: FlatContraction, operand: Operand) -> Boxes | str:
     if dtype.bits != 16 and operand.inner is not flat.k:
         return f"has no rows along k, which products of {WORDS[dtype].upper()} take"
     seen: Boxes | None = flat.windows.get(operand.value)
-    return seen or see_in_boxes(operand.value, operand.inner, operand.outer, flat.outer)
+    return seen or see_in_boxes(operand.value, operand.inner, operand.outer, flat.around)
 
 
 def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
@@ -244,5 +270,5 @@ def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
         return None
     if facts.stored.bits != 16:
         operand = turned(operand)
-    rows = rows_of(operand, facts.flat.outer)
+    rows = rows_of(operand, facts.flat.around)
     return None if rows.elements > cuda_contraction.MOST_PACKED_ELEMENTS else rows
