@@ -92,7 +92,11 @@ def _keeps_low_bits(contraction: Contraction) -> bool:
 
 def note(facts: ProductFacts) -> str:
     """Say how sums may differ from others."""
-    return f" {TRUNCATES}" if facts.flat.total.dtype.is_float else ""
+    if not facts.flat.total.dtype.is_float:
+        return ""
+    if facts.stored in FLOAT8:
+        return f" Sums of {facts.promoted_after} values of k keep some 14 bits."
+    return f" {TRUNCATES}"
 
 
 def candidates(facts: ProductFacts, target: Target) -> list[MmaTiling]:
