@@ -45,7 +45,8 @@ def multiply_add(x: Array, y: Array, z: Array) -> Array:
     if z.dtype == np.int32:  # far below the 53 bits of float64, which the factors come in
         return (x @ y + z).astype(np.int64).astype(np.int32)
     wide = np.dtype(np.longdouble if z.dtype == np.float64 else np.float64)
-    x, y = x.astype(wide), y.astype(wide)
+    x = x.astype(wide)
+    y = y.astype(wide)
     with np.errstate(all="ignore"):
         for begin in range(0, x.shape[1], K_STEP):
             total: Array = np.zeros(z.shape, wide)
@@ -79,7 +80,8 @@ def _mma(warp: Warp, node: UOp, x: Array, y: Array, z: Array) -> Array:
     c = _gather(z, c_position, (shape.m, shape.n))
     product = multiply_add(a, b, c.astype(shape.accumulate.value_numpy))
     registers = range(z.shape[1])
-    return np.stack([product[c_position(LANES, register)] for register in registers], axis=1)
+    sums = [product[c_position(LANES, register)] for register in registers]
+    return np.stack(sums, axis=1)
 
 
 def _unpacked(packed: Array, dtype: DType) -> Array:
