@@ -381,14 +381,14 @@ class TensorBase:
             cell.leaf = leaf
 
     def _values(self) -> npt.NDArray[np.generic]:
-        """Return a copy of the values; bfloat16, which NumPy lacks, comes as float32."""
+        """Return a copy of the values; of a float that NumPy lacks, in a wider one."""
         refuse_reading(self.shape)
         leaf = self.realize()._own_cell().leaf
         assert leaf is not None, "realize fills every cell"
         return from_storage(to_host(leaf), self.dtype)
 
     def numpy(self) -> npt.NDArray[np.generic]:
-        """Return a copy of the values; bfloat16, which NumPy lacks, comes as float32."""
+        """Return a copy of the values; of a float that NumPy lacks, in a wider one."""
         if requires_gradient(self.uop):
             sentence = "numpy: an array carries no gradient: the tensor requires one"
             raise GradientError(f"{sentence}; it must not. Use detach().")

@@ -20,7 +20,7 @@ from tinytensor.codegen.plans.tiling_cuda import MMA_TILINGS, MmaTiling
 from tinytensor.dtype import dtypes
 from tinytensor.ops.interpret_blocks import run_blocks
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, buffer, cast
+from tinytensor.ops.uop import UOp, buffer, cast, substitute
 from tinytensor.runtime.device import Device
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import SM80, SM90A
@@ -135,6 +135,16 @@ def test_rows_that_do_not_run_along_k_are_rewritten_first(layout, launches, monk
 
     assert len(hopper.lowered(kernel)) == launches
     hopper.assert_exact(kernel)
+
+
+@pytest.mark.parametrize("tiling", [hopper.ONE, hopper.ALTERNATING], ids=lambda each: each.name)
+def test_half_of_a_symmetric_product_is_computed_and_mirrored(tiling):
+    product = square(136, 136, 144)
+    x = product.operand(I8, product.m, product.k)
+    total = product.contract(x, substitute(x, {product.m: product.n}), I32)
+    product.store(total)
+
+    hopper.assert_exact(product.kernel(total), tiling, mirrors=True)
 
 
 @pytest.mark.parametrize("mistake", hopper.MISTAKES)
