@@ -241,10 +241,8 @@ PRODUCTS = [
     ],
     *[case("products", of(dtype, batched), (64, 64, 64), (9, 10, 11)) for dtype in (F16, F32)],
     *[case("products", of(dtype, padded), (66, 64, 64), (10, 9, 12)) for dtype in (F16, F32)],
-    *[
-        case("products", of(dtype, product, "nt"), (96, 80, 64), (17, 18, 9))
-        for dtype in (F64, I8, I64)
-    ],
+    *[case("products", of(dtype, product, "nt"), (96, 80, 64), (17, 18, 9)) for dtype in (I8, I64)],
+    *[case("products", of(F64, product, each), (96, 80, 64), (17, 18, 9)) for each in ("nt", "tn")],
 ]
 POINTWISE = [
     *[

@@ -57,3 +57,12 @@ def test_a_sum_of_functions_has_no_licence_of_products():
     (kernel,) = kernels_of(tensor(64, 64).exp().sum(1))
 
     assert contract_of(kernel, lower(kernel, CPU_AVX512).legal).licences == ()
+
+
+def test_matrix_instructions_on_doubles_truncate_nothing():
+    x = tensor(64, 64, dtype=np.float64)
+    (kernel,) = kernels_of(x @ x)
+
+    found = contract_of(kernel, lower(kernel, SM90A).legal)
+
+    assert found.licences == ("multiply-adds of the sum are rounded once",)

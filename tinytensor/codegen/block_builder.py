@@ -12,7 +12,7 @@ from tinytensor.errors import InternalError
 from tinytensor.ops import attrs as a
 from tinytensor.ops import attrs_blocks as b
 from tinytensor.ops.bounds import bounds_of
-from tinytensor.ops.fragments import WARP_THREADS, accumulator_registers
+from tinytensor.ops.fragments import WARP_THREADS, accumulator_registers, mma_shape
 from tinytensor.ops.infer_blocks import TILE_ALIGNMENT_BYTES
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.linear import Grid, Linear
@@ -182,7 +182,7 @@ class BlockBuilder(Builder):
         """Return the zeroed register of a block's product, laid out as ops/fragments.py tells."""
         attrs = b.TileMmaAttrs(0, instruction, warps_m, warps_n, True, True)
         registers = accumulator_registers(attrs, block_m, block_n)
-        return self.register(dtypes.float32.vector(registers), 0.0)
+        return self.register(mma_shape(instruction).accumulate.vector(registers), 0)
 
     def tile_mma(
         self,
@@ -322,5 +322,5 @@ class BlockBuilder(Builder):
 
 
 def mma(instruction: str, x: UOp, y: UOp, z: UOp) -> UOp:
-    """Return x @ y + z of one warp's fragments: uint32x4, uint32x2 and float32x4."""
+    """Return x @ y + z of one warp's fragments."""
     return UOp(Op.MMA, z.dtype, (x, y, z), b.MmaAttrs(instruction))

@@ -6,12 +6,11 @@ features, or the compiler is Clang, the same function is a loop over lanes, whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tinytensor.codegen.emit_c_types import CType, storage_type
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 
@@ -131,7 +130,7 @@ def find_instruction(node: UOp, target: Target) -> Instruction | None:
 
 def function_of(node: UOp, target: Target) -> Function | None:
     """Return the function that a node calls; None when C has an operator for it."""
-    if node.op in LANE_FUNCTIONS and not node.dtype.is_half:
+    if node.op in LANE_FUNCTIONS and not node.dtype.is_narrow:
         return _float_function(node, target)
     if node.op is Op.SCALE:
         return _scale_function(node)

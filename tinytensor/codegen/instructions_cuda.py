@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
 
 from tinytensor.dtype import DType, dtypes
+from tinytensor.ops.fragments import OF_WARPS, WARP_THREADS, WORDS, mma_shape
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 
@@ -32,6 +34,7 @@ F16, BF16, F32, F64 = dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.fl
 I32, U32, U64, VOID = dtypes.int32, dtypes.uint32, dtypes.uint64, dtypes.void
 SHARED, GLOBAL = U32, U64  # addresses
 MMA = frozenset({"mma"})
+MMA_F64 = frozenset({"mma", "mma.f64"})  # of 16 rows; those of 8 are slower there, but everywhere
 COPY = frozenset({"cp.async"})
 
 
@@ -98,14 +101,24 @@ INSTRUCTIONS = {
 }
 
 
-def _mma_row(word: str) -> PtxInstruction:
-    return PtxInstruction(
-        *(Op.MMA, f"mma_m16n8k16_{word}", F32.vector(4)),
-        (U32.vector(4), U32.vector(2), F32.vector(4)),
-        f"mma.sync.aligned.m16n8k16.row.col.f32.{word}.{word}.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};",
-        MMA,
-    )
+def _mma_row(name: str) -> PtxInstruction:
+    """A warp's matrix instruction, by its name."""
+    made = mma_shape(name)
+    factors = made.fragment(made.m * made.k), made.fragment(made.k * made.n)
+    sums = made.accumulate.vector(made.m * made.n // WARP_THREADS)
+    numbers = itertools.count()
+    fields = [
+        ", ".join([f"%{next(numbers)}" for _ in range(each.lanes)])
+        for each in (sums, *factors, sums)
+    ]
+    total = SUM_WORDS[made.accumulate]
+    shape = f"m{made.m}n{made.n}k{made.k}"
+    words = f"{total}.{WORDS[made.a]}.{WORDS[made.b]}.{total}"
+    template = f"mma.sync.aligned.{shape}.row.col.{words} {{{'}, {'.join(fields)}}};"
+    wide = made.accumulate is F64 and made.m > LEAST_ROWS
+    features = MMA_F64 if wide else MMA
+    row = (Op.MMA, f"mma_{name.replace('.', '_')}", sums, (*factors, sums), template, features)
+    return PtxInstruction(*row)
 
 
 def _ldmatrix_row(name: str, modifier: str) -> PtxInstruction:
@@ -121,7 +134,17 @@ def _copy_row(nbytes: int) -> PtxInstruction:
     return PtxInstruction(Op.COPY_ASYNC, name, VOID, (SHARED, GLOBAL, I32), template, COPY, True)
 
 
-MMA_ROWS = {"m16n8k16.f16": _mma_row("f16"), "m16n8k16.bf16": _mma_row("bf16")}
+SUM_WORDS = {F32: "f32", F64: "f64", I32: "s32"}
+LEAST_ROWS = 8
+MMA_ROWS = {name: _mma_row(name) for name in OF_WARPS}
+
+
+def instructions_on(a: DType, b: DType) -> list[str]:
+    """Return the matrix instructions of a warp that take such factors, the fastest first."""
+    shapes = {name: mma_shape(name) for name in MMA_ROWS}
+    return [name for name, shape in shapes.items() if shape.a is a and shape.b is b]
+
+
 LDMATRIX = _ldmatrix_row("ldmatrix", "")
 LDMATRIX_TRANSPOSED = _ldmatrix_row("ldmatrix_transposed", ".trans")
 COPY_ROWS = {nbytes: _copy_row(nbytes) for nbytes in (4, 8, 16)}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.builder import lane, stack
+from tinytensor.codegen.double_fragments import DoubleSide
 from tinytensor.codegen.placement import Placement, drop_unused
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
@@ -14,16 +15,17 @@ from tinytensor.ops import tile as tiles
 from tinytensor.ops.attrs import AccessAttrs, EffectAttrs
 from tinytensor.ops.attrs_blocks import CopyAttrs, FragmentAttrs, MmaAttrs, PlaceAttrs
 from tinytensor.ops.bounds import bounds_of
-from tinytensor.ops.fragments import WARP_THREADS, mma_shape
+from tinytensor.ops.fragments import WARP_THREADS, MmaShape, mma_shape
 from tinytensor.ops.linear import UNORDERED, Linear, is_pure
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast, const, where
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 COPY_BYTES = 16  # the most one thread moves at once
 LEAST_COPY_BYTES = 4  # a smaller access goes through a register
 SWIZZLE_ROWS = 8  # rows further apart by a multiple of it are swizzled alike
-HALF_FRAGMENT = 8  # rows and columns of the matrices that ldmatrix loads
+HALF_FRAGMENT = 8  # rows of the matrices that ldmatrix loads, of 16 bytes each
 
 
 def legalize_tiles(linear: Linear, target: Target) -> Linear:
@@ -162,25 +164,40 @@ class _Lowering:
         accumulator, x, x_stage, y, y_stage = node.operands
         attrs = node.attrs
         shape = mma_shape(attrs.instruction)
-        if shape.m != MMA_M:
+        if shape.m > MMA_M:
             raise InternalError(
                 f"legalize tiles: no lowering for {attrs.instruction}; it must be one of a warp."
             )
         warp = self._thread // WARP_THREADS
-        rows = _Side(self, x, x_stage, attrs.a_k_major, attrs.warps_m, warp // attrs.warps_n)
-        columns = _Side(self, y, y_stage, attrs.b_k_major, attrs.warps_n, warp % attrs.warps_n)
+        of_a = (x, x_stage, attrs.a_k_major, attrs.warps_m, warp // attrs.warps_n)
+        of_b = (y, y_stage, attrs.b_k_major, attrs.warps_n, warp % attrs.warps_n)
+        rows, columns = [self._side(shape, *each) for each in (of_a, of_b)]
         read = self._effect(UOp(Op.READ, accumulator.dtype, (accumulator,), self._order()))
-        sums = [stack(_lanes(read, i, 4)) for i in range(0, accumulator.dtype.lanes, 4)]
+        held = shape.m * shape.n // WARP_THREADS
+        sums = [stack(_lanes(read, i, held)) for i in range(0, accumulator.dtype.lanes, held)]
+        made = MmaAttrs(attrs.instruction)
         for step in range(0, rows.depth, shape.k):
             left = rows.fragments_of_rows(step)
             right = columns.fragments_of_columns(step)
             for number, (a, b) in enumerate(itertools.product(left, right)):
                 operands = (a, b, sums[number])
-                made = MmaAttrs(attrs.instruction)
-                sums[number] = UOp(Op.MMA, dtypes.float32.vector(4), operands, made)
+                sums[number] = UOp(Op.MMA, operands[2].dtype, operands, made)
                 self.placement.add(sums[number])
-        total = stack([each for one in sums for each in _lanes(one, 0, 4)])
+        total = stack([each for one in sums for each in _lanes(one, 0, held)])
         self._effect(UOp(Op.WRITE, dtypes.void, (accumulator, total), self._order()))
+
+    def _side(
+        self, shape: MmaShape, tile: UOp, stage: UOp, k_major: bool, warps: int, warp: UOp
+    ) -> _Side | DoubleSide:
+        if shape.a is dtypes.float64:
+            given = (shape, self.load_pair, self.lane, tile, stage, k_major, warps, warp)
+            return DoubleSide(*given)
+        return _Side(self, tile, stage, k_major, warps, warp)
+
+    def load_pair(self, tile: UOp, index: UOp) -> UOp:
+        """Load two adjacent elements."""
+        attrs = AccessAttrs(next(self._orders), 2)
+        return self._effect(UOp(Op.LOAD, tile.dtype.vector(2), (tile, index), attrs))
 
     def load_matrices(self, tile: UOp, index: UOp, transposed: bool) -> UOp:
         """Load four 8x8 matrices; `index` is where this lane's row of eight begins."""
@@ -210,6 +227,7 @@ class _Side:
         self.extent = whole // warps
         self._lowering = lowering
         self._tile = tile
+        self._half_of_k = COPY_BYTES // tile.dtype.itemsize
         self._k_major = k_major
         self._begin = warp * self.extent
         self._stage_start = stage * (rows * columns)
@@ -218,7 +236,7 @@ class _Side:
         """Load the m x k fragments of one k step: matrices go down m, then along k."""
         lane = self._lowering.lane
         along_m = lane % MMA_M if self._k_major else lane // HALF_FRAGMENT % 2 * HALF_FRAGMENT
-        along_k = lane // MMA_M * HALF_FRAGMENT
+        along_k = lane // MMA_M * self._half_of_k
         if not self._k_major:
             along_k = along_k + lane % HALF_FRAGMENT
         return [self._load(along_m, at, along_k, step) for at in range(0, self.extent, MMA_M)]
@@ -242,7 +260,7 @@ class _Side:
 
     def _along_k_of_columns(self) -> UOp:
         lane = self._lowering.lane
-        return lane // HALF_FRAGMENT % 2 * HALF_FRAGMENT if self._k_major else lane % MMA_M
+        return lane // HALF_FRAGMENT % 2 * self._half_of_k if self._k_major else lane % MMA_M
 
     def _load(self, along: UOp, at: int, along_k: UOp, step: int) -> UOp:
         """Load the fragment that is `at` further along m (or n) and `step` along k.

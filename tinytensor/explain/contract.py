@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import BINARY, UNARY, Mark, Op
 from tinytensor.ops.uop import UOp, walk
+from tinytensor.records import dataclass
 from tinytensor.schedule.describe import short_dtype
 
 ROUNDED = frozenset((*UNARY, *BINARY)) - {Op.NEG, Op.FLOOR, Op.TRUNC, Op.MAX, Op.MIN}
@@ -59,7 +59,9 @@ def contract_of(kernel: Kernel, linears: Sequence[Linear]) -> NumericalContract:
     sums = [node for node in nodes if _is_reassociated(node)]
     functions = [node.op.name.lower() for node in nodes if node.op.mark is Mark.TRANSCENDENTAL]
     is_product = any(node.op is Op.CONTRACT for node in sums)
-    used = {each.op for linear in linears for each in walk(linear.statements)}
+    made = [each for linear in linears for each in walk(linear.statements)]
+    # Matrix instructions on float64 are multiply-adds of that.
+    used = {Op.FMA if each.op is Op.MMA and each.dtype.itemsize == 8 else each.op for each in made}
     licences = [sentence for op, sentence in LICENCES.items() if is_product and op in used]
     return NumericalContract(
         accumulators=_once(short_dtype(node.dtype) for node in sums),
@@ -82,7 +84,7 @@ def _rounding(node: UOp) -> str:
         source = node.operands[0].dtype
         is_narrower = source.is_float and node.dtype.is_float and source.bits > node.dtype.bits
         return f"{short_dtype(source)} to {short_dtype(node.dtype)}" if is_narrower else ""
-    is_rounded = node.dtype.is_half and node.op in ROUNDED
+    is_rounded = node.dtype.is_narrow and node.op in ROUNDED
     return f"{node.op.name.lower()} in {short_dtype(node.dtype)}" if is_rounded else ""
 
 

@@ -1,13 +1,15 @@
 """The steps of a warp that multiply matrices: fragments, tiles, and products in flight.
 
 Products of 16-bit floats are exact in float64; 16 of them are summed there in order of k, the
-accumulator is added, and the sum is rounded to float32: so every instruction gives the same bits,
-whatever its shape. Hardware sums in an order and width of its own.
+accumulator is added, and the sum is rounded to its dtype: so every instruction gives the same bits,
+whatever its shape. Products of float64 are summed so in NumPy's widest float. Hardware sums in an
+order and width of its own. Sums of integers wrap to int32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -34,17 +36,23 @@ from tinytensor.ops.tile import CHUNK_BYTES, element_index
 from tinytensor.ops.uop import UOp
 
 K_STEP = 16
+REGISTER_BYTES = 4
 MATRIX_ROWS = 8
 
 
 def multiply_add(x: Array, y: Array, z: Array) -> Array:
-    """Return x (m, k) @ y (k, n) + z (m, n), rounded to float32 after every 16 of k."""
+    """Return x (m, k) @ y (k, n) + z (m, n), in z's dtype after every 16 of k."""
+    if z.dtype == np.int32:  # far below the 53 bits of float64, which the factors come in
+        return (x @ y + z).astype(np.int64).astype(np.int32)
+    wide = np.dtype(np.longdouble if z.dtype == np.float64 else np.float64)
+    x = x.astype(wide)
+    y = y.astype(wide)
     with np.errstate(all="ignore"):
         for begin in range(0, x.shape[1], K_STEP):
-            total = np.zeros(z.shape)
+            total: Array = np.zeros(z.shape, wide)
             for k in range(begin, min(begin + K_STEP, x.shape[1])):
                 total += x[:, k, None] * y[k]
-            z = (total + z).astype(np.float32)
+            z = (total + z).astype(z.dtype)
     return z
 
 
@@ -52,7 +60,8 @@ def multiply_add(x: Array, y: Array, z: Array) -> Array:
 def _ldmatrix(warp: Warp, node: UOp, index: Array) -> Array:
     warp.require_whole(node)
     source = node.operands[0]
-    spot = warp.locate(node, source, index, MATRIX_ROWS, LANES)
+    per_row = CHUNK_BYTES // source.dtype.itemsize
+    spot = warp.locate(node, source, index, per_row, LANES)
     spot.require_aligned(CHUNK_BYTES)
     found = spot.read(warp.access()).view(np.uint16)
     matrices = found.reshape(4, MATRIX_ROWS, MATRIX_ROWS).astype(np.uint32)
@@ -65,16 +74,19 @@ def _ldmatrix(warp: Warp, node: UOp, index: Array) -> Array:
 def _mma(warp: Warp, node: UOp, x: Array, y: Array, z: Array) -> Array:
     warp.require_whole(node)
     shape = mma_shape(node.attrs.instruction)
-    a = _gather(_halves(x, shape.dtype), a_position, (shape.m, shape.k))
-    b = _gather(_halves(y, shape.dtype), b_position, (shape.k, shape.n))
+    held = max(1, REGISTER_BYTES // shape.a.itemsize)
+    a = _gather(_unpacked(x, shape.a), partial(a_position, held=held), (shape.m, shape.k))
+    b = _gather(_unpacked(y, shape.b), partial(b_position, held=held), (shape.k, shape.n))
     c = _gather(z, c_position, (shape.m, shape.n))
-    product = multiply_add(a, b, c.astype(np.float32))
-    return np.stack([product[c_position(LANES, register)] for register in range(4)], axis=1)
+    product = multiply_add(a, b, c.astype(shape.accumulate.value_numpy))
+    registers = range(z.shape[1])
+    sums = [product[c_position(LANES, register)] for register in registers]
+    return np.stack(sums, axis=1)
 
 
-def _halves(packed: Array, dtype: DType) -> Array:
-    """Return the 16-bit floats of registers, the lower half of each first."""
-    stored = np.ascontiguousarray(packed).view(np.uint16)
+def _unpacked(packed: Array, dtype: DType) -> Array:
+    """Return the elements that registers hold, the lowest of each first."""
+    stored = np.ascontiguousarray(packed.reshape(LANES.size, -1))
     return from_storage(stored.view(dtype.storage_numpy), dtype)
 
 
@@ -198,7 +210,7 @@ def _accumulate(
     places = [accumulator_position(layout, *extents, thread, each) for each in range(count)]
     rows, row = _number(np.stack([place[0] for place in places], axis=1))
     columns, column = _number(np.stack([place[1] for place in places], axis=1))
-    matrix = np.zeros((rows.size, columns.size), np.float32)
+    matrix = np.zeros((rows.size, columns.size), register.values.dtype)
     matrix[row, column] = register.values
     a, b = operands(rows, columns)
     register.values = multiply_add(a, b, matrix)[row, column]

@@ -7,7 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tinytensor.dtype import DType, dtypes
-from tinytensor.ops.fragments import GROUP_WARPS, MmaShape, accumulator_registers, mma_shape
+from tinytensor.ops.fragments import (
+    GROUP_WARPS,
+    WARP_THREADS,
+    MmaShape,
+    accumulator_registers,
+    mma_shape,
+)
 from tinytensor.ops.op import Op
 from tinytensor.ops.well_formed import check
 
@@ -170,18 +176,21 @@ def _ldmatrix(node: UOp) -> Shape:
     _count(node, first=1)
     source = node.operands[0]
     check(source.op in ON_CHIP, node, "reads shared memory")
-    check(source.dtype.bits == 16, node, "reads elements of 16 bits")
+    check(source.dtype.bits in (8, 16), node, "reads elements of 8 or 16 bits")
     check(node.dtype is dtypes.uint32.vector(4), node, "gives uint32x4")
     return ()
 
 
 def _mma(node: UOp) -> Shape:
     _count(node)
-    check(mma_shape(node.attrs.instruction).m == 16, node, "is an instruction of one warp")
+    shape = mma_shape(node.attrs.instruction)
+    check(shape.m <= 16, node, "is an instruction of one warp")
     x, y, z = (each.dtype for each in node.operands)
-    packed = x is dtypes.uint32.vector(4) and y is dtypes.uint32.vector(2)
-    check(packed, node, "takes fragments uint32x4 and uint32x2")
-    check(z is node.dtype is dtypes.float32.vector(4), node, "adds to float32x4")
+    left, right = shape.fragment(shape.m * shape.k), shape.fragment(shape.k * shape.n)
+    packed = x is left and y is right
+    check(packed, node, f"takes fragments {left.name} and {right.name}")
+    sums = shape.accumulate.vector(shape.m * shape.n // WARP_THREADS)
+    check(z is node.dtype is sums, node, f"adds to {sums.name}")
     return ()
 
 
@@ -208,12 +217,16 @@ def _tile_mma(node: UOp) -> Shape:
     _check_products(node, shape, x, y)
     m, k = _turn(x, attrs.a_k_major)
     n, k_of_y = _turn(y, attrs.b_k_major)
-    check(k == k_of_y and k % shape.k == 0, node, "k differs, or is no multiple of 16")
-    units_m = attrs.warps_m * 16 // shape.m
-    check(attrs.warps_m * 16 % shape.m == 0, node, "its warps are no whole warpgroups")
-    divides = m % (units_m * shape.m) == 0 and n % (attrs.warps_n * shape.n) == 0
+    least_m, least_n, least_k = shape.least
+    same = k == k_of_y and k % least_k == 0
+    check(same, node, f"k differs, or is no multiple of {least_k}")
+    along_k = attrs.a_k_major and attrs.b_k_major
+    check(along_k or shape.takes_any_major, node, "rows of 8-bit factors run along k")
+    units_m = attrs.warps_m * 16 // least_m
+    check(attrs.warps_m * 16 % least_m == 0, node, "its warps are no whole warpgroups")
+    divides = m % (units_m * least_m) == 0 and n % (attrs.warps_n * least_n) == 0
     check(divides, node, "the instruction's shape does not divide what a warp holds")
-    _check_accumulator(node, accumulator, accumulator_registers(attrs, m, n))
+    _check_accumulator(node, accumulator, shape, accumulator_registers(attrs, m, n))
     return ()
 
 
@@ -225,21 +238,21 @@ def _turn(tile: UOp, k_major: bool) -> tuple[int, int]:
 
 def _check_products(node: UOp, shape: MmaShape, x: UOp, y: UOp) -> None:
     check(x.op is Op.TILE and y.op is Op.TILE, node, "multiplies tiles")
-    same = x.dtype is shape.dtype and y.dtype is shape.dtype
+    same = x.dtype is shape.a and y.dtype is shape.b
     check(same, node, "a tile's dtype is not the instruction's")
 
 
-def _check_accumulator(node: UOp, accumulator: UOp, registers: int) -> None:
+def _check_accumulator(node: UOp, accumulator: UOp, shape: MmaShape, registers: int) -> None:
     check(accumulator.op is Op.REGISTER, node, "accumulates in something that is no register")
-    expected: DType = dtypes.float32.vector(registers)
+    expected: DType = shape.accumulate.vector(registers)
     sentence = f"the accumulator is {accumulator.dtype.name} and must be {expected.name}"
     check(accumulator.dtype is expected, node, sentence)
 
 
 def _accumulator_effect(node: UOp) -> Shape:
     check(node.dtype is dtypes.void, node, "has no value: dtype void")
-    registers = [x.op is Op.REGISTER and x.dtype.scalar is dtypes.float32 for x in node.operands]
-    check(all(registers) and len(registers) > 0, node, "is about float32 registers")
+    registers = [x.op is Op.REGISTER for x in node.operands]
+    check(all(registers) and len(registers) > 0, node, "is about registers")
     check(node.op is not Op.MMA_WAIT or len(registers) == 1, node, "is about one register")
     if node.op is not Op.WGMMA_FENCE:
         check(node.attrs.pending >= 0, node, "leaves a negative number of groups")
@@ -284,7 +297,7 @@ def _wgmma(node: UOp) -> Shape:
     shape = mma_shape(node.attrs.instruction)
     check(adds.dtype is dtypes.bool, node, "adds or not: a bool")
     along_k = node.attrs.a_k_major and node.attrs.b_k_major
-    check(along_k or shape.dtype.bits == 16, node, "rows of 32-bit factors run along k")
+    check(along_k or shape.takes_any_major, node, "rows of factors of 8 or 32 bits run along k")
     check(shape.m == 16 * GROUP_WARPS, node, "is an instruction of a warpgroup")
     check(_are_indices(x_index, y_index), node, "places are int32 or int64")
     _check_products(node, shape, x, y)
@@ -292,7 +305,7 @@ def _wgmma(node: UOp) -> Shape:
         row_bytes = tile.attrs.columns * tile.dtype.itemsize
         legal = tile.attrs.swizzle and row_bytes in (32, 64, 128)
         check(legal, node, "reads swizzled tiles with rows of 32, 64 or 128 bytes")
-    _check_accumulator(node, accumulator, shape.n // 2)
+    _check_accumulator(node, accumulator, shape, shape.n // 2)
     return ()
 
 

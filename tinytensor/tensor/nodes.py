@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import (
@@ -20,6 +19,7 @@ from tinytensor.ops.attrs import (
 from tinytensor.ops.op import COMPARE, Op
 from tinytensor.ops.size import are_same, is_one, is_open, is_repeated, is_zero
 from tinytensor.ops.uop import Number, UOp, cast, const
+from tinytensor.records import dataclass
 
 Shape = tuple[int, ...]
 COMPARISONS = frozenset(COMPARE)
@@ -72,7 +72,7 @@ def select(cond: UOp, x: UOp, y: UOp) -> UOp:
 def widen(x: UOp) -> UOp:
     """Return what a composite computes in: float32 for halves and for what is no float."""
     dtype = x.dtype
-    if dtype.is_float and not dtype.is_half:
+    if dtype.is_float and not dtype.is_narrow:
         return x
     return cast(x, dtypes.float32)
 

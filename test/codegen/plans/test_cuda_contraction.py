@@ -13,6 +13,8 @@ from runtime.cuda.programs import needs_nvrtc
 from tinytensor.codegen.legalize_tiles import legalize_tiles
 from tinytensor.codegen.plans import cuda_contraction, cuda_ffma
 from tinytensor.codegen.plans.tiling_cuda import (
+    DOUBLE_TILINGS,
+    DOUBLE_TILINGS_THROUGH_REGISTERS,
     FMA_TILINGS,
     FMA_TILINGS_THROUGH_REGISTERS,
     MMA_TILINGS,
@@ -64,11 +66,11 @@ def assert_runs_exactly(kernel, linear):
         np.testing.assert_array_equal(result, want, strict=True)
 
 
-def assert_mma_exact(kernel, tiling=MMA):
+def assert_mma_exact(kernel, tiling=MMA, target=SM80):
     """Both levels: collective ops on tiles, and the thread ops they become."""
-    linear = mma_lowered(kernel, tiling)
+    linear = mma_lowered(kernel, tiling, target)
     assert_runs_exactly(kernel, linear)
-    assert_runs_exactly(kernel, legalize_tiles(linear, SM80))
+    assert_runs_exactly(kernel, legalize_tiles(linear, target))
 
 
 def assert_fma_exact(kernel, tiling=FMA):
@@ -110,6 +112,28 @@ def test_the_other_half_has_its_own_instruction():
     assert_mma_exact(half(33, 34, 35, dtype=dtypes.bfloat16))
 
 
+def double(m, n, k, transposed_a=False, transposed_b=False):
+    return plain(m, n, k, transposed_a, transposed_b, dtypes.float64)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda each: each.name)
+@pytest.mark.parametrize("transposed_b", [False, True])
+@pytest.mark.parametrize("transposed_a", [False, True])
+@pytest.mark.parametrize("sizes", SIZES[1:])
+def test_doubles_are_summed_by_both_instructions(sizes, transposed_a, transposed_b, target):
+    assert_mma_exact(double(*sizes, transposed_a, transposed_b), target=target)
+
+
+@pytest.mark.parametrize("k", [0, 1, 16, 17, 80])
+def test_doubles_of_any_number_of_stages_are_summed(k):
+    assert_mma_exact(double(32, 32, k, False, True), target=SM90A)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_warps_share_a_block_of_doubles(transposed):
+    assert_mma_exact(double(100, 40, 36, transposed, not transposed), MMA_WARPS, SM90A)
+
+
 DTYPES = (dtypes.float16, dtypes.float64, dtypes.int8, dtypes.int32, dtypes.int64, dtypes.uint16)
 
 
@@ -119,22 +143,30 @@ def test_threads_sum_every_dtype(dtype, transposed):
     assert_fma_exact(plain(17, 34, 18, transposed, transposed, dtype))
 
 
+WORDS = ["mma", "fma", "mma of doubles"]
+KINDS = [dtypes.float16, dtypes.float32, dtypes.float64]
+
+
+def accumulated(dtype):
+    return dtypes.float32 if dtype.is_half else dtype
+
+
 @pytest.mark.parametrize("broadcast", [False, True])
-@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=["mma", "fma"])
+@pytest.mark.parametrize("dtype", KINDS, ids=WORDS)
 def test_a_batch_takes_blocks_of_its_own(dtype, broadcast):
     product = square(33, 24, 16, 2, 3)
     outer, inner = product.batch
     a = product.operand(dtype, outer, inner, product.m, product.k)
     b_batch = (inner,) if broadcast else (outer, inner)
     b = product.operand(dtype, *b_batch, product.n, product.k)
-    total = product.contract(a, b, dtypes.float32)
+    total = product.contract(a, b, accumulated(dtype))
     product.store(total)
     kernel = product.kernel(total)
 
-    if dtype.is_half:
-        assert_mma_exact(kernel)
-    else:
+    if dtype is dtypes.float32:
         assert_fma_exact(kernel)
+    else:
+        assert_mma_exact(kernel)
 
 
 # Around the sum.
@@ -143,7 +175,7 @@ def biased(m, n, k, dtype=dtypes.float16):
     product = square(m, n, k)
     a = product.operand(dtype, product.m, product.k)
     b = product.operand(dtype, product.n, product.k)
-    total = product.contract(a, b, dtypes.float32)
+    total = product.contract(a, b, accumulated(dtype))
     product.store(relu(cast(total, dtype) + product.operand(dtype, product.n)))
     return product.kernel(total)
 
@@ -151,6 +183,7 @@ def biased(m, n, k, dtype=dtypes.float16):
 @pytest.mark.parametrize("sizes", [(32, 32, 16), (40, 38, 20), (33, 35, 8)])
 def test_an_epilogue_runs_on_the_sums(sizes):
     assert_mma_exact(biased(*sizes))
+    assert_mma_exact(biased(*sizes, dtypes.float64), target=SM90A)
     assert_fma_exact(biased(*sizes, dtypes.float32))
 
 
@@ -168,8 +201,8 @@ def two_stores(dtype):
     m, n = product.m, product.n
     a = product.operand(dtype, m, product.k)
     b = product.operand(dtype, product.k, n)
-    total = product.contract(a, b, dtypes.float32)
-    residual = product.operand(dtypes.float32, m, n)
+    total = product.contract(a, b, accumulated(dtype))
+    residual = product.operand(total.dtype, m, n)
     product.store(total + residual)
     product.store(cast(total * 2.0, dtypes.int8), n, m)
     return product.kernel(total)
@@ -177,6 +210,7 @@ def two_stores(dtype):
 
 def test_several_stores_share_the_sum():
     assert_mma_exact(two_stores(dtypes.bfloat16))
+    assert_mma_exact(two_stores(dtypes.float64))
     assert_fma_exact(two_stores(dtypes.float32))
 
 
@@ -196,14 +230,15 @@ def prologue(dtype):
     product = square(35, 34, 22)
     a = relu(product.operand(dtype, product.m, product.k))
     b = cast(product.operand(dtypes.int8, product.n, product.k), dtype) + 1.0
-    total = product.contract(a, b, dtypes.float32)
+    total = product.contract(a, b, accumulated(dtype))
     product.store(total)
     return product.kernel(total)
 
 
+@pytest.mark.parametrize("dtype", [dtypes.bfloat16, dtypes.float64], ids=lambda each: each.name)
 @pytest.mark.parametrize("tiling", [MMA, MMA_WARPS], ids=lambda each: each.name)
-def test_a_prologue_runs_on_the_way_to_the_tile(tiling):
-    assert_mma_exact(prologue(dtypes.bfloat16), tiling)
+def test_a_prologue_runs_on_the_way_to_the_tile(tiling, dtype):
+    assert_mma_exact(prologue(dtype), tiling)
 
 
 @pytest.mark.parametrize("tiling", [FMA, FMA_WARPS], ids=lambda each: each.name)
@@ -211,7 +246,7 @@ def test_a_prologue_runs_before_threads_sum(tiling):
     assert_fma_exact(prologue(dtypes.float32), tiling)
 
 
-@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=["mma", "fma"])
+@pytest.mark.parametrize("dtype", KINDS, ids=WORDS)
 def test_a_guarded_operand_reads_zero_outside(dtype):
     product = square(33, 34, 35)
     k, n = product.k, product.n
@@ -219,14 +254,14 @@ def test_a_guarded_operand_reads_zero_outside(dtype):
     shifted = n + index_const(-2)
     guard = (index_const(-1) < shifted) & (shifted < 31)
     b = load(product.builder.param(dtype, 35 * 31), k * 31 + shifted, guard)
-    total = product.contract(a, b, dtypes.float32)
+    total = product.contract(a, b, accumulated(dtype))
     product.store(total)
     kernel = product.kernel(total)
 
-    if dtype.is_half:
-        assert_mma_exact(kernel)
-    else:
+    if dtype is dtypes.float32:
         assert_fma_exact(kernel)
+    else:
+        assert_mma_exact(kernel)
 
 
 def test_wide_indices_are_computed_in_int64():
@@ -239,6 +274,7 @@ def test_wide_indices_are_computed_in_int64():
 @pytest.mark.parametrize("n", [32, 64, 90])
 def test_half_of_a_symmetric_product_is_computed_and_mirrored(n):
     assert_mma_exact(gram(n, 20, dtypes.float16, biased=True))
+    assert_mma_exact(gram(n, 20, dtypes.float64, biased=True), target=SM90A)
     assert_fma_exact(gram(n, 20, biased=True), FMA_SQUARE)
 
 
@@ -277,6 +313,10 @@ def test_only_the_factor_that_needs_it_is_rewritten(monkeypatch):
     assert_packed_exact(half(40, 35, 40), 2, monkeypatch)
 
 
+def test_doubles_of_any_pitch_are_copied_as_they_lie(monkeypatch):
+    assert_packed_exact(double(33, 35, 37, True, False), 1, monkeypatch)
+
+
 def test_a_prologue_is_computed_once(monkeypatch):
     assert_packed_exact(prologue(dtypes.float16), 3, monkeypatch)
 
@@ -298,7 +338,7 @@ def test_a_target_or_dtype_without_a_matrix_instruction_is_declined():
         "x has no matrix instructions."
     )
     assert cuda_contraction.facts(plain(8, 8, 8), SM80) == (
-        "the factors are float32 and float32; a matrix instruction takes two of a half."
+        "no matrix instruction takes factors of float32 and float32."
     )
 
 
@@ -324,6 +364,11 @@ def test_a_plan_says_what_a_block_computes():
         "m16n8k16.f16, block 128 x 64 x 64 (tall), 4 stages, warps 2 x 2; 2 of 2 factors rewritten "
         "in rows before. Sums may be truncated where others round."
     )
+    doubles = cuda_contraction.facts(double(1001, 999, 1003), SM90A)
+    assert cuda_contraction.describe(doubles, SM90A) == (
+        "m16n8k8.f64, block 128 x 64 x 16 (tall of 8 warps), 4 stages, warps 4 x 2."
+    )
+    assert cuda_contraction.describe(doubles, SM80).startswith("m8n8k4.f64, ")
     assert cuda_ffma.describe(large, SM90A) == (
         "block 128 x 128 x 16 (square), 3 stages, 8 x 8 sums a thread."
     )
@@ -385,6 +430,16 @@ def test_matrix_instructions_need_no_stack(tiling, target):
     assert frame_bytes(cubin_of(program.source, target.name)) == 0
 
 
+@needs_nvrtc
+@pytest.mark.parametrize("target", TARGETS, ids=lambda each: each.name)
+@pytest.mark.parametrize("tiling", DOUBLE_TILINGS, ids=lambda each: each.name)
+def test_matrix_instructions_on_doubles_need_no_stack(tiling, target):
+    kernel = biased(1024, 1024, 768, dtypes.float64)
+    program = program_of(mma_lowered(kernel, tiling, target), target)
+
+    assert frame_bytes(cubin_of(program.source, target.name)) == 0
+
+
 WIDE_FMA = FmaTiling("wide", 128, 128, 32, 8, 16, stages=3)
 
 
@@ -396,10 +451,16 @@ def test_sums_of_threads_need_no_stack(tiling):
     assert frame_bytes(cubin_of(program.source, SM90A.name)) == 0
 
 
+COMPUTED = [
+    *[(dtypes.bfloat16, each) for each in MMA_TILINGS_THROUGH_REGISTERS],
+    *[(dtypes.float64, each) for each in DOUBLE_TILINGS_THROUGH_REGISTERS],
+]
+
+
 @needs_nvrtc
-@pytest.mark.parametrize("tiling", MMA_TILINGS_THROUGH_REGISTERS, ids=lambda each: each.name)
-def test_a_prologue_needs_no_stack_before_matrix_instructions(tiling):
-    program = program_of(mma_lowered(prologue(dtypes.bfloat16), tiling, SM90A), SM90A)
+@pytest.mark.parametrize(("dtype", "tiling"), COMPUTED, ids=lambda each: each.name)
+def test_a_prologue_needs_no_stack_before_matrix_instructions(dtype, tiling):
+    program = program_of(mma_lowered(prologue(dtype), tiling, SM90A), SM90A)
 
     assert frame_bytes(cubin_of(program.source, SM90A.name)) == 0
 
@@ -425,6 +486,26 @@ def test_the_device_gives_the_exact_sums(sizes):
     m, n, k = sizes
     a, b = (each.astype(np.float64) for each in arrays[:2])
     np.testing.assert_array_equal(result.reshape(m, n), a.reshape(m, k) @ b.reshape(n, k).T)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=["NN", "NT", "TN", "TT"])
+def test_the_device_sums_doubles_as_closely_as_float64_allows(layout, seed):
+    """Whole numbers of 26 bits, whose products alone fill a double, against exact integers."""
+    m, n, k = 129, 127, 65
+    kernel = double(m, n, k, *layout)
+    random = np.random.default_rng(seed)
+    a = random.integers(-(2**26), 2**26, (m, k))
+    b = random.integers(-(2**26), 2**26, (k, n))
+    arrays = arrays_for(kernel)
+    arrays[0] = (a.T if layout[0] else a).astype(np.float64).reshape(-1)
+    arrays[1] = (b.T if layout[1] else b).astype(np.float64).reshape(-1)
+    linear = mma_lowered(kernel, None, Device["CUDA"].target)
+
+    result = run_on_device(linear, arrays)[2].reshape(m, n)
+
+    bound = k * np.finfo(np.float64).eps * (np.abs(a).astype(float) @ np.abs(b).astype(float))
+    assert (np.abs(result - a.astype(object).dot(b.astype(object))) <= bound).all()
 
 
 # Programs with one mistake must not pass.
@@ -470,11 +551,28 @@ def test_a_swizzle_on_one_side_alone_mixes_the_factors_up():
 TWO_WARPS = MmaTiling("two warps", 64, 32, 16, 2, 1, stages=3)
 
 
-@pytest.fixture(scope="module", params=["collective", "threads"])
+@pytest.fixture(scope="module", params=["collective", "threads", "threads on doubles"])
 def product_form(request):
-    kernel = half(64, 32, 96)
+    kernel = double(64, 32, 96) if "doubles" in request.param else half(64, 32, 96)
     linear = mma_lowered(kernel, TWO_WARPS)
     return kernel, linear if request.param == "collective" else legalize_tiles(linear, SM80)
+
+
+def test_doubles_of_rows_that_are_spread_otherwise_are_mixed_up():
+    """Sums are stored where the lanes' rows are, so both must spread them in the same way."""
+    kernel = double(64, 32, 96)
+    arrays = arrays_for(kernel)
+
+    def turn(node):
+        is_product = node.op is Op.TILE_MMA
+        changed = replace(node.attrs, instruction="m8n8k4.f64") if is_product else None
+        return UOp(node.op, node.dtype, node.operands, changed) if is_product else node
+
+    linear = mma_lowered(kernel, TWO_WARPS, SM90A)
+    results = [each.copy() for each in arrays]
+    run_blocks(legalize_tiles(rebuilt(linear, turn), SM90A), results)
+
+    assert (results[2] != expected(kernel, arrays)[2]).any()
 
 
 def test_a_missing_barrier_is_found(product_form):

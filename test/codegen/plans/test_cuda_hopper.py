@@ -7,7 +7,7 @@ import pytest
 from codegen.gpu_machine import cubin_of, frame_bytes, legal, program_of, run_on_device
 from codegen.plans.plan_kernels import arrays_for, expected
 from codegen.plans.test_contraction import gram, plain, relu, square
-from codegen.plans.test_cuda_contraction import biased, half, prologue, rebuilt, without
+from codegen.plans.test_cuda_contraction import biased, double, half, prologue, rebuilt, without
 from runtime.cuda.programs import needs_nvrtc
 
 from tinytensor.codegen.plan import choose
@@ -303,7 +303,7 @@ def test_a_few_tiles_beyond_a_whole_round_are_left_to_another_tiling():
 
 
 # TF32, where it is asked for.
-ROUNDING = SM90A.with_tf32()
+ROUNDING = SM90A.with_fp32_matmul("tf32")
 
 
 def tf32_lowered(kernel, tiling, target=ROUNDING):
@@ -363,7 +363,7 @@ def test_float32_is_rounded_only_where_that_is_allowed():
         "factor b has no rows along k, which products of TF32 take, and the product is too small "
         "to rewrite it in rows."
     )
-    assert SM80.with_tf32() is SM80
+    assert SM80.with_fp32_matmul("tf32") is SM80
 
 
 @needs_nvrtc
@@ -552,6 +552,7 @@ def test_the_plan_says_what_a_block_computes_and_what_came_next():
     ("kernel", "reason"),
     [
         (half(8, 8, 0), "there is nothing to sum."),
+        (double(8, 8, 8), "no instruction of warpgroups takes factors of float64."),
         (
             rounded(33, 35, 37),
             "factor a has strides or an offset that 16 bytes do not divide, and the product is too "
@@ -669,7 +670,7 @@ def test_the_device_gives_the_exact_sums_in_two_pieces(axis, begin):
 @pytest.mark.gpu
 def test_the_device_rounds_factors_to_the_nearest_of_tf32():
     """Products by 1 show what became of the factors."""
-    target = device_target().with_tf32()
+    target = device_target().with_fp32_matmul("tf32")
     facts = taken(rounded(128, 64, 64, F32), target)
     x = np.random.default_rng(3).standard_normal((128, 64)).astype(np.float32)
     arrays = [x.reshape(-1), np.eye(64, dtype=np.float32).reshape(-1)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from tinytensor.codegen.plans.block_axes import Axis
 from tinytensor.codegen.plans.block_patches import SHORT_PIECE
 from tinytensor.ops.infer_blocks import BOX_LIMIT
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 
 Slides = Mapping[UOp, Mapping[UOp, int]]  # by range, how far each tap moves its places
 

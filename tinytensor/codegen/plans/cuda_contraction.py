@@ -1,11 +1,13 @@
-"""Turns a contraction of halves into matrix instructions of warps over tiles in shared memory."""
+"""Turns a contraction into matrix instructions of warps over tiles in shared memory."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+import math
+from dataclasses import replace
 
 from tinytensor.codegen.builder import Builder, lane, shuffle
+from tinytensor.codegen.instructions_cuda import MMA_ROWS, instructions_on
 from tinytensor.codegen.plans.block_operand import (
     GatheredSource,
     Operand,
@@ -16,23 +18,32 @@ from tinytensor.codegen.plans.block_operand import (
 from tinytensor.codegen.plans.block_product import (
     Block,
     ProductFacts,
+    computed_in,
     open_block,
     read_facts,
     why_no_product,
 )
 from tinytensor.codegen.plans.block_ring import run_ring
-from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, write_rows
-from tinytensor.codegen.plans.tiling_cuda import MmaTiling, describe_tiling, rank_mma_tilings
-from tinytensor.dtype import dtypes
+from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
+from tinytensor.codegen.plans.tiling_cuda import (
+    MOST_RESIDENT,
+    MmaTiling,
+    describe_tiling,
+    rank_mma_tilings,
+    resident_blocks,
+)
+from tinytensor.dtype import DType, dtypes
 from tinytensor.ops import tile as tiles
 from tinytensor.ops.attrs_blocks import TileMmaAttrs
-from tinytensor.ops.fragments import accumulator_position
-from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.fragments import accumulator_position, mma_shape
+from tinytensor.ops.kernel import Contraction, Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
-INSTRUCTIONS = {dtypes.float16: "m16n8k16.f16", dtypes.bfloat16: "m16n8k16.bf16"}
+FLOAT8 = (dtypes.float8_e4m3fn, dtypes.float8_e5m2)
+SUM_BITS = 32
 TRUNCATES = "Sums may be truncated where others round."
 PAIR = 2  # a thread holds sums in adjacent pairs of a row
 # From so many multiply-adds on, a launch that rewrites a factor costs less than computing it again
@@ -49,13 +60,46 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
         return None
     node = contraction.node
     a, b = (each.dtype for each in node.operands[:2])
-    if a is not b or a not in INSTRUCTIONS:
-        return f"the factors are {a.name} and {b.name}; a matrix instruction takes two of a half."
-    if node.dtype is not dtypes.float32:
-        return f"the sum is kept in {node.dtype.name}; matrix instructions on halves sum float32."
+    half = _half_of_floats(a, b)
+    if half is not None:
+        a = b = half
+    names = instructions_on(a, b)
+    if not names:
+        return f"no matrix instruction takes factors of {a.name} and {b.name}."
+    summed = mma_shape(names[0]).accumulate
+    if node.dtype is not summed and not _keeps_low_bits(contraction):
+        told = f"matrix instructions on {a.name} sum {summed.name}"
+        return f"the sum is kept in {node.dtype.name}; {told}."
+    if half is not None or node.dtype is not summed:
+        kernel = computed_in(kernel, contraction, half, summed)
     if "mma" not in target.features:
         return f"{target.name} has no matrix instructions."
-    return why_no_product(kernel, contraction) or read_facts(kernel, a)
+    return why_no_product(kernel, contraction) or read_facts(kernel)
+
+
+def _half_of_floats(a: DType, b: DType) -> DType | None:
+    """Return the half in which factors are multiplied of which one or both are of 8 bits."""
+    if a in FLOAT8 and b in FLOAT8:
+        return dtypes.float16
+    half = b if a in FLOAT8 else a
+    return half if half.is_half and (a in FLOAT8 or b in FLOAT8) else None
+
+
+def _keeps_low_bits(contraction: Contraction) -> bool:
+    """Whether the low 32 bits of a sum of integers tell all of it."""
+    a, b = (each.dtype for each in contraction.node.operands[:2])
+    most = math.prod([each.extent for each in contraction.k]) << (a.bits + b.bits)
+    dtype = contraction.node.dtype
+    return dtype.is_int and (dtype.bits <= SUM_BITS or most < 1 << (SUM_BITS - 1))
+
+
+def note(facts: ProductFacts) -> str:
+    """Say how sums may differ from others."""
+    if facts.flat.total.dtype is not dtypes.float32:
+        return ""
+    if facts.stored in FLOAT8:
+        return f" Sums of {facts.promoted_after} values of k keep some 14 bits."
+    return f" {TRUNCATES}"
 
 
 def candidates(facts: ProductFacts, target: Target) -> list[MmaTiling]:
@@ -71,8 +115,8 @@ def describe(facts: ProductFacts, target: Target, tiling: MmaTiling | None = Non
     rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
     before = f"; {rewritten} of 2 factors rewritten in rows before" if rewritten else ""
     return (
-        f"{INSTRUCTIONS[facts.stored]}, {describe_tiling(tiling)}, warps {tiling.warps_m} x "
-        f"{tiling.warps_n}{before}. {TRUNCATES}"
+        f"{_instruction(facts, target)}, {describe_tiling(tiling)}, warps "
+        f"{tiling.warps_m} x {tiling.warps_n}{before}.{note(facts)}"
     )
 
 
@@ -81,7 +125,7 @@ def lower(
 ) -> tuple[Linear, ...]:
     """Emit one launch: each block brings tiles along k to shared memory and multiplies them.
 
-    Takes:  a kernel with one contraction of halves; operands and stores are any expressions.
+    Takes:  a kernel with one contraction; operands and stores are any expressions.
     Gives:  LINEAR form of a thread block with collective ops on tiles. In a large product a factor
             that cannot be copied as it lies is first written to scratch memory, by its own launch.
     """
@@ -91,27 +135,51 @@ def lower(
     for operand in (facts.a, facts.b):
         rows = _rows(facts, operand)
         if rows is None:
-            factors.append(operand)
+            factors.append(_taken(operand))
             continue
-        region = scratch.workspace(facts.stored, rows.elements)
+        region = scratch.workspace(operand.value.dtype, rows.elements)
         launches.append(write_rows(rows, region, kernel))
         factors.append(read_rows(rows, region))
     ready = replace(facts, a=factors[0], b=factors[1])
-    launches.append(_Lowering(ready, tiling or candidates(facts, target)[0]).emit())
+    tiling = tiling or candidates(facts, target)[0]
+    lowering = _Lowering(ready, tiling, _instruction(facts, target))
+    launches.append(lowering.emit(_resident(facts, tiling, target)))
     scratch_bytes = scratch.finish().workspace_bytes
     return tuple([replace(each, workspace_bytes=scratch_bytes) for each in launches])
+
+
+def _resident(facts: ProductFacts, tiling: MmaTiling, target: Target) -> int:
+    """Return how many blocks must fit; without a number ptxas spills sums of float64."""
+    if facts.stored is not dtypes.float64:
+        return 0
+    fitting = resident_blocks(tiling, facts.work, target)
+    return 1 if facts.through_registers else min(fitting, MOST_RESIDENT)
 
 
 def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
     """Return the rows that a factor is first rewritten as; None if it is taken as it lies.
 
-    That is when it can be copied 16 bytes at a time, the product is small, or the rows are large.
+    That is when it can be copied 16 bytes at a time (8 of float64, whose copies are few beside its
+    products), the product is small, or the rows are large.
     """
     if not is_large(facts):
         return None
+    operand = _taken(operand)
     rows = rows_of(operand, facts.flat.outer)
-    is_ready = operand.is_direct and operand.access == rows.access
+    is_double = facts.stored is dtypes.float64
+    is_ready = operand.is_direct and (is_double or operand.access == rows.access)
     return None if is_ready or rows.elements > MOST_PACKED_ELEMENTS else rows
+
+
+def _taken(operand: Operand) -> Operand:
+    """Return a factor as it is brought to tiles: of bytes, rows run along k."""
+    return turned(operand) if operand.value.dtype.bits == 8 else operand
+
+
+def _instruction(facts: ProductFacts, target: Target) -> str:
+    """Return the fastest instruction for the factors that the target has."""
+    names = instructions_on(facts.a.value.dtype, facts.b.value.dtype)
+    return next(each for each in names if MMA_ROWS[each].features <= target.features)
 
 
 def is_large(facts: ProductFacts) -> bool:
@@ -131,21 +199,23 @@ class _Factor:
 class _Lowering:
     """Emits the program of one block."""
 
-    def __init__(self, facts: ProductFacts, tiling: MmaTiling) -> None:
+    def __init__(self, facts: ProductFacts, tiling: MmaTiling, instruction: str) -> None:
         self._tiling = tiling
         self._block: Block = open_block(facts, tiling, PAIR, 1)
         self._a = self._factor(facts.a, self._block.window_a)
         self._b = self._factor(facts.b, self._block.window_b)
         self._attrs = TileMmaAttrs(
             0,
-            INSTRUCTIONS[facts.stored],
+            instruction,
             tiling.warps_m,
             tiling.warps_n,
             a_k_major=facts.a.inner is facts.flat.k,
             b_k_major=facts.b.inner is facts.flat.k,
         )
 
-    def emit(self) -> Linear:
+    def emit(self, resident: int) -> Linear:
+        """Emit it for a multiprocessor with registers for so many blocks, or any (0)."""
+        self._block.b.resident = resident
         b, block, tiling = self._block.b, self._block, self._tiling
         extents = (tiling.block_m, tiling.block_n)
         instruction, warps = self._attrs.instruction, (tiling.warps_m, tiling.warps_n)
@@ -162,12 +232,12 @@ class _Lowering:
         run_ring(b, block.blocks_k, tiling.stages, sources, multiply)
         sums = b.read(accumulator)
         for each in pairs:
-            pair = shuffle(sums, sums, (each.register, each.register + 1))
+            pair = shuffle(sums, sums, each.registers)
             block.epilogue.store(each.row, each.column, pair)
         with block.mirrored() as mirror:
             if mirror is not None:
                 for each, number in itertools.product(pairs, range(PAIR)):
-                    one = lane(sums, each.register + number)
+                    one = lane(sums, each.registers[number])
                     mirror.store(each.column + number, each.row, one)
         return b.finish()
 
@@ -191,18 +261,20 @@ class _Lowering:
         """List the pairs of sums of a thread: the place of the first one, and constants from it."""
         tiling = self._tiling
         extents = (tiling.block_m, tiling.block_n)
-        registers = tiling.block_m * tiling.block_n // tiling.threads
-        pairs = []
-        for register in range(0, registers, PAIR):
-            row, column = accumulator_position(self._attrs, *extents, 0, register)
-            pairs.append(_Pair(register, first_row + row, first_column + column))
-        return pairs
+        registers = range(tiling.block_m * tiling.block_n // tiling.threads)
+        places = [accumulator_position(self._attrs, *extents, 0, each) for each in registers]
+        held = dict(zip(places, registers, strict=True))
+        return [
+            _Pair((register, held[row, column + 1]), first_row + row, first_column + column)
+            for (row, column), register in held.items()
+            if column % PAIR == 0
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Two adjacent sums of a row: the first one's register, and its place in the block."""
+    """Two adjacent sums of a row: their registers, and the first one's place in the block."""
 
-    register: int
+    registers: tuple[int, int]
     row: UOp
     column: UOp

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.builder import fma, lane, stack
 from tinytensor.codegen.plans.block_epilogue import BlockEpilogue
@@ -24,6 +24,7 @@ from tinytensor.codegen.plans.block_product import (
 from tinytensor.codegen.plans.block_raster import divided
 from tinytensor.codegen.plans.block_ring import run_ring
 from tinytensor.codegen.plans.tiling_cuda import (
+    MOST_RESIDENT,
     WARP_COLUMNS,
     WARP_ROWS,
     WARP_THREADS,
@@ -37,10 +38,10 @@ from tinytensor.dtype import dtypes
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 STRIP_COLUMNS = 4
-MOST_RESIDENT = 2
 MOST_LANES = 4  # adjacent elements of a row or column that one thread sums
 
 
@@ -50,7 +51,7 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
     if contraction is None:
         return None
     dtype = contraction.node.dtype
-    if dtype.is_half or dtype is dtypes.bool:
+    if dtype.is_narrow or dtype is dtypes.bool:
         return f"the sum is kept in {dtype.name}; threads sum float32, float64 and integers."
     return why_no_product(kernel, contraction) or read_facts(kernel, dtype, is_open=True)
 

@@ -19,16 +19,23 @@ class Factor:
 
     Along k, a stage is one tile whose rows are m or n. Else its rows are k, and as many tiles lie
     one after another as it takes to hold the extent; of the last one a part may go unused. So do
-    those of boxes of several axes, but for one that serves the taps of so many `steps` of k.
+    those of boxes of several axes, but for one that serves the taps of so many `steps` of k. With a
+    range `half` a stage has one half after the other.
     """
 
     def __init__(
-        self, b: BlockBuilder, boxes: Boxes, free: UOp, k: UOp, extent: int, stages: int
+        self,
+        b: BlockBuilder,
+        boxes: Boxes,
+        ranges: tuple[UOp, UOp, UOp | None],
+        extent: int,
+        stages: int,
     ) -> None:
         self._b = b
         self._boxes = boxes
-        self._free, self._k = free, k
-        self.is_k_major = boxes.inner is k
+        self._free, self._k, self._half = ranges
+        self._halves = 1 if self._half is None else 2
+        self.is_k_major = boxes.inner is self._k
         dtype = boxes.buffer.dtype
         self.block_k = ROW_BYTES // dtype.itemsize
         self._reach = reach = boxes.reach
@@ -39,7 +46,7 @@ class Factor:
         self._pieces = math.ceil(extent / self._piece)
         rows = self._piece if self.is_k_major else self.block_k
         rows = rows if reach is None else reach.rows
-        self.tile = b.tile(dtype, rows, self.block_k, self.stages * self._pieces)
+        self.tile = b.tile(dtype, rows, self.block_k, self.stages * self._halves * self._pieces)
         self._map = boxes.tensor_map(b, self.tile, rounds=dtype is dtypes.float32)
 
     @property
@@ -47,7 +54,7 @@ class Factor:
         """The bytes that fill one stage."""
         if self._reach is not None:
             return self._reach.box_rows * ROW_BYTES
-        return self._pieces * stage_bytes(self.tile)
+        return self._halves * self._pieces * stage_bytes(self.tile)
 
     def clear(self) -> None:
         """Let 0 lie where taps read beyond the box, which the engine never fills."""
@@ -66,23 +73,30 @@ class Factor:
 
     def load(self, stage: UOp, places: Mapping[UOp, UOp], full: UOp) -> None:
         """Begin to fill a stage, from some values of the ranges on."""
-        b, first = self._b, places[self._free]
-        for piece in range(self._pieces):
+        b, count, first = self._b, self._halves * self._pieces, places[self._free]
+        for number in range(count):
+            half, piece = divmod(number, self._pieces)
             along = first + piece * self._piece if piece else first
-            begin = self._boxes.begin(b, {**places, self._free: along})
-            number = stage * self._pieces + piece
-            b.bulk_load(self.tile, number, self._map, begin, full, stage)
+            ranges = {**places, self._free: along}
+            if self._half is not None:
+                ranges[self._half] = b.index(half)
+            begin = self._boxes.begin(b, ranges)
+            b.bulk_load(self.tile, stage * count + number, self._map, begin, full, stage)
 
     def index(self, stage: UOp, first_k: UOp, group: UOp | int = 0) -> UOp:
         """Return where the GROUP_ROWS rows number `group` of a stage begin, at a value of k."""
-        attrs = self.tile.attrs
-        start = stage * (self._pieces * attrs.rows * attrs.columns)
+        start = stage * (self._halves * self._half_elements)
         index: UOp = start + group * (GROUP_ROWS * self.block_k)
         if self._reach is not None:
-            index = index + self._boxes.rows_ahead(self._b, {self._k: first_k}) * attrs.columns
+            index = index + self._boxes.rows_ahead(self._b, {self._k: first_k}) * self.block_k
         return index
 
-    def ahead(self, groups: int, k: int) -> int:
+    def ahead(self, groups: int, k: int, half: int) -> int:
         """Return how far ahead of such a place the block of a later group and k begins."""
         within = k if self.is_k_major else k * self.block_k
-        return groups * GROUP_ROWS * self.block_k + within
+        return half * self._half_elements + groups * GROUP_ROWS * self.block_k + within
+
+    @property
+    def _half_elements(self) -> int:
+        attrs = self.tile.attrs
+        return self._pieces * int(attrs.rows) * int(attrs.columns)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.cuda_hopper_factor import Factor
 from tinytensor.codegen.plans.cuda_hopper_ring import RingPlace
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, compare
+from tinytensor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

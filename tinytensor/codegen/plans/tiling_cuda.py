@@ -10,17 +10,22 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 WARP_THREADS = 32
 WARP_ROWS, WARP_COLUMNS = 4, 8  # threads of a warp: a read of a row's elements serves 8 of them
 REGISTERS_PER_MULTIPROCESSOR = 65536
+MOST_RESIDENT = 2  # blocks that registers are asked for: more would spill some
 REGISTERS_BESIDE_SUMS = 64  # of a thread: addresses, fragments
+REGISTERS_BESIDE_DOUBLES = 96
 # Per multiprocessor and clock, on H200 at 1.7 GHz.
-MMA_RATE = 1270  # multiply-adds of m16n8k16: 62 % of the tensor cores' peak, all that mma can reach
+# Multiply-adds of matrix instructions, by the bytes of a factor: of halves 62 % of the tensor
+# cores' peak, all that mma can reach.
+MMA_RATES = {1: 2540, 2: 1270, 8: 120}
 FMA_RATE = 112  # 88 % of the peak, with loads and barriers between
 COPY_RATE = 12.5  # elements that are copied to shared memory beside multiply-adds
 SHARED_RATE = 128  # bytes
@@ -94,7 +99,7 @@ class MmaTiling:
 
     def step_clocks(self, itemsize: int) -> float:
         """Clocks of one block alone on a multiprocessor for 16 values of k."""
-        products = self.block_m * self.block_n * 16 / MMA_RATE
+        products = self.block_m * self.block_n * 16 / MMA_RATES[itemsize]
         fragments = self.warps_n * self.block_m + self.warps_m * self.block_n
         return max(products, fragments * 16 * itemsize / SHARED_RATE)
 
@@ -152,6 +157,19 @@ MMA_TILINGS_THROUGH_REGISTERS = (
     MmaTiling("small through registers", 64, 64, 32, 2, 2, stages=2),
     MmaTiling("flat through registers", 32, 64, 32, 1, 4, stages=2),
 )
+# Of float64. A warp's 64 x 32 sums are 128 registers of each thread.
+DOUBLE_TILINGS = (
+    MmaTiling("wide", 128, 128, 16, 2, 4, stages=4),
+    MmaTiling("tall", 128, 64, 16, 2, 2, stages=4),
+    MmaTiling("tall of 8 warps", 128, 64, 16, 4, 2, stages=4),
+    MmaTiling("small", 64, 64, 16, 2, 2, stages=4),
+    MmaTiling("flat", 32, 64, 16, 1, 4, stages=4),
+    MmaTiling("least", 32, 32, 16, 2, 2, stages=4),
+)
+DOUBLE_TILINGS_THROUGH_REGISTERS = (
+    MmaTiling("small through registers", 64, 64, 16, 2, 4, stages=2),
+    MmaTiling("least through registers", 32, 32, 16, 2, 2, stages=2),
+)
 # On H200, NVRTC 13.0, 2026-11-30, in us: 2048^3 of float32, NT, 402 square (397 to 454 with 8 x 16
 # sums a thread), 451 compact, 476 medium, 764 small; 1024^3, NN, 57 compact (1.06 of cuBLAS), 63
 # medium, 112 square, 120 small; x @ x.T of 1024 rows 55 small, 64 compact, 75 medium, 113 square.
@@ -166,6 +184,18 @@ FMA_TILINGS_THROUGH_REGISTERS = (
     FmaTiling("medium through registers", 64, 64, 16, 8, 4, stages=2),
     FmaTiling("small through registers", 32, 32, 16, 4, 4, stages=2),
 )
+
+
+def _deeper(listed: Sequence[MmaTiling]) -> tuple[MmaTiling, ...]:
+    """Return tilings whose stages have as many bytes, of half as wide elements."""
+    return tuple([replace(each, block_k=2 * each.block_k) for each in listed])
+
+
+MMA_LISTS = {
+    1: (_deeper(MMA_TILINGS), _deeper(MMA_TILINGS_THROUGH_REGISTERS)),
+    2: (MMA_TILINGS, MMA_TILINGS_THROUGH_REGISTERS),
+    8: (DOUBLE_TILINGS, DOUBLE_TILINGS_THROUGH_REGISTERS),
+}
 # What a measurement may choose beside them.
 FMA_EXTENTS = (32, 64, 128)
 FMA_SUMS = ((4, 4), (8, 4), (8, 8), (8, 16))
@@ -202,9 +232,9 @@ class Work:
 
 
 def rank_mma_tilings(work: Work, through_registers: bool, target: Target) -> list[MmaTiling]:
-    """Return the tilings for products of halves, cheapest first."""
-    listed = MMA_TILINGS_THROUGH_REGISTERS if through_registers else MMA_TILINGS
-    return _rank(listed, work, target)
+    """Return the tilings for products of numbers of `work.itemsize` bytes, cheapest first."""
+    direct, computed = MMA_LISTS[work.itemsize]
+    return _rank(computed if through_registers else direct, work, target)
 
 
 def rank_fma_tilings(work: Work, through_registers: bool, target: Target) -> list[FmaTiling]:
@@ -246,6 +276,7 @@ def estimated_clocks(tiling: BlockTiling, work: Work, target: Target) -> float:
 def resident_blocks(tiling: BlockTiling, work: Work, target: Target) -> int:
     """Return how many blocks one multiprocessor holds at a time, at least 1."""
     sums = tiling.block_m * tiling.block_n * max(4, work.itemsize) // 4
-    registers = sums + tiling.threads * REGISTERS_BESIDE_SUMS
+    beside = REGISTERS_BESIDE_DOUBLES if work.itemsize == 8 else REGISTERS_BESIDE_SUMS
+    registers = sums + tiling.threads * beside
     by_shared = target.shared_bytes // tiling.shared_bytes(work.itemsize)
     return max(1, min(REGISTERS_PER_MULTIPROCESSOR // registers, by_shared))
