@@ -294,7 +294,7 @@ class BlockBuilder(Builder):
 
         It adds to the accumulator where `adds`, else it begins a sum.
         An index is that of the block's first element, before the swizzle: stage * rows * columns +
-        row * columns + column, with 8 dividing row and 16 dividing the bytes of column.
+        row * columns + column, with 16 dividing the bytes of column; 8 divides row but along k.
         """
         ordered = dataclasses.replace(attrs, order=self._next_order())
         always = const(dtypes.bool, True) if adds is None else adds

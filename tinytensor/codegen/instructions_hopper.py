@@ -130,7 +130,8 @@ def descriptor_constant(tile: UOp) -> int:
     """Return a matrix descriptor of a swizzled tile but for its address.
 
     Bits 16..29: the leading offset, which one swizzled row of columns does not use; 32..45: from
-    eight rows to the next eight; 62..63: the swizzle. Offsets count 16 bytes.
+    eight rows to the next eight; 49..51: 0, as tiles begin where the swizzle repeats, wherever a
+    block begins; 62..63: the swizzle. Offsets count 16 bytes.
     Source: PTX ISA, matrix descriptor of wgmma.
     """
     row_bytes = tiles.row_bytes(tile)

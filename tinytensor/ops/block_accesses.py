@@ -15,7 +15,7 @@ from tinytensor.ops.block_warp import Launch, Warp
 from tinytensor.ops.fragments import WARP_THREADS
 from tinytensor.ops.interpret import Array, from_storage, to_storage
 from tinytensor.ops.op import Op
-from tinytensor.ops.tile import CHUNK_BYTES, element_index, stage_bytes
+from tinytensor.ops.tile import CHUNK_BYTES, element_index
 from tinytensor.ops.uop import UOp
 from tinytensor.records import dataclass
 
@@ -181,7 +181,8 @@ def _bulk_load(warp: Warp, node: UOp, stage: Array, number: Array, *places: Arra
     by = Access(mbarrier.agent, time, clock[FENCED], clock[SEEN], block.number)
     moved = box.elements(tile, tensor_map, block.launch)
     _move(warp, node, tile, tensor_map, moved, by)
-    block.landing.append(partial(mbarrier.complete, stage_bytes(tile), time))
+    nbytes = moved.target.size * tile.dtype.itemsize
+    block.landing.append(partial(mbarrier.complete, nbytes, time))
 
 
 def _bulk_store(warp: Warp, node: UOp, stage: Array, *places: Array) -> None:

@@ -134,8 +134,9 @@ def _wgmma(warp: Warp, node: UOp, x_index: Array, y_index: Array, adds: Array) -
     layout = TileMmaAttrs(0, node.attrs.instruction, GROUP_WARPS, 1, True, True)
     thread = warp.number % GROUP_WARPS * WARP_THREADS + LANES
     by = warp.start(PRODUCTS, FENCED)
-    place_x = _block_place(warp, node, x, warp.same(node, x_index) + attrs.a_ahead)
-    place_y = _block_place(warp, node, y, warp.same(node, y_index) + attrs.b_ahead)
+    starts = warp.same(node, x_index) + attrs.a_ahead, warp.same(node, y_index) + attrs.b_ahead
+    place_x = _block_place(warp, node, x, starts[0], attrs.a_k_major)
+    place_y = _block_place(warp, node, y, starts[1], attrs.b_k_major)
     if not warp.same(node, adds):
         register = warp.registers[accumulator]
         register.values = np.zeros_like(register.values)
@@ -149,12 +150,17 @@ def _wgmma(warp: Warp, node: UOp, x_index: Array, y_index: Array, adds: Array) -
     _accumulate(warp, node, layout, (shape.m, shape.n), thread, operands, by)
 
 
-def _block_place(warp: Warp, node: UOp, tile: UOp, index: int) -> tuple[int, int, int]:
-    """Return (stage, row, column) of a block's first element, from its index before the swizzle."""
+def _block_place(
+    warp: Warp, node: UOp, tile: UOp, index: int, k_major: bool
+) -> tuple[int, int, int]:
+    """Return (stage, row, column) of a block's first element, from its index before the swizzle.
+
+    Rows along k begin anywhere: the swizzle looks at addresses, and tiles begin where it repeats.
+    """
     row, column = divmod(index, tile.attrs.columns)
     stage, row = divmod(row, tile.attrs.rows)
     require_stage(warp, node, tile, stage)
-    if row % MATRIX_ROWS or column * tile.dtype.itemsize % CHUNK_BYTES:
+    if (row % MATRIX_ROWS and not k_major) or column * tile.dtype.itemsize % CHUNK_BYTES:
         raise warp.refuse(node, f"row {row} or column {column} is none a block begins at")
     return stage, row, column
 

@@ -262,7 +262,7 @@ def _accumulator_effect(node: UOp) -> Shape:
 # Hopper.
 def _bulk_load(node: UOp) -> Shape:
     tile, stage, tensor_map, barriers, number, *places = node.operands
-    _check_box(node, tile, tensor_map, places)
+    _check_box(node, tile, tensor_map, places, may_leave_rows=True)
     check(barriers.op is Op.MBARRIERS, node, "counts its bytes at something that is no barrier")
     check(_are_indices(stage, number, *places), node, "places are int32 or int64")
     return ()
@@ -275,14 +275,17 @@ def _bulk_store(node: UOp) -> Shape:
     return ()
 
 
-def _check_box(node: UOp, tile: UOp, tensor_map: UOp, places: list[UOp]) -> None:
+def _check_box(
+    node: UOp, tile: UOp, tensor_map: UOp, places: list[UOp], may_leave_rows: bool = False
+) -> None:
     check(node.dtype is dtypes.void, node, "has no value: dtype void")
     kinds = tile.op is Op.TILE and tensor_map.op is Op.TENSOR_MAP
     check(kinds, node, "moves something else than a tile and the box of a tensor map")
     check(tile.dtype is tensor_map.dtype, node, "dtypes differ")
     attrs = tensor_map.attrs
-    whole = attrs.box[0] == tile.attrs.columns and math.prod(attrs.box[1:]) == tile.attrs.rows
-    check(whole, node, "the box is no whole tile")
+    rows = math.prod(attrs.box[1:])
+    fills = rows <= tile.attrs.rows if may_leave_rows else rows == tile.attrs.rows
+    check(fills and attrs.box[0] == tile.attrs.columns, node, "the box is no whole tile")
     check(len(places) == len(attrs.shape), node, "has a place for each axis of the map")
     swizzle = attrs.box[0] * tile.dtype.itemsize if tile.attrs.swizzle else 0
     check(attrs.swizzle_bytes == swizzle, node, "the swizzles of tile and box differ")

@@ -13,13 +13,16 @@ from tinytensor import Tensor, autograd, dtypes
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plan import choose
 from tinytensor.codegen.plans import cuda_contraction, cuda_hopper, cuda_hopper_windows
+from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes
+from tinytensor.codegen.plans.cuda_hopper_factor import Factor
+from tinytensor.codegen.plans.cuda_hopper_feed import FeedPlace
 from tinytensor.codegen.plans.cuda_hopper_tiling import Candidate, HopperTiling
 from tinytensor.errors import InternalError
 from tinytensor.nn import functional
 from tinytensor.ops.interpret_blocks import run_launches
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.op import Op
-from tinytensor.ops.tile import element_index
+from tinytensor.ops.tile import element_index, stage_bytes
 from tinytensor.ops.uop import index_const
 from tinytensor.ops.verify import verify_linear
 from tinytensor.runtime.device import Device
@@ -59,9 +62,19 @@ def kernel_of(which, x_shape, weight_shape, is_last=False, **options):
     return kernel
 
 
-def ways_of(kernel):
+def reach_of(product):
+    """How a box of the product's windows serves several taps; None if each has its own."""
+    reaches = [each.reach for each in product.flat.windows.values() if each.reach is not None]
+    return reaches[0] if reaches else None
+
+
+def ways_of(kernel, patch=None):
+    """The ways to run a kernel over windows: with a box for each tap, or for those of a patch."""
     product = cuda_contraction.facts(kernel, SM90A)
-    return cuda_hopper_windows.products_in_windows(product)
+    ways = cuda_hopper_windows.products_in_windows(product)
+    reaches = [reach_of(each) for each in ways]
+    patches = [None if each is None else each.patch for each in reaches]
+    return [way for way, found in zip(ways, patches, strict=True) if found == patch]
 
 
 def assert_exact(kernel, product, tiling, arrays=None, parts=1):
@@ -102,6 +115,101 @@ def test_a_forward_convolution(shapes, is_last):
     assert ways
     for way, tiling in zip(ways, (ACROSS, ONE), strict=False):
         assert_exact(kernel, way, tiling)
+
+
+# Taps that one box serves, of 128 places: those along rows too where these end before the patch.
+REACHES = [
+    ((2, 32, 5, 9), (40, 32, 3, 3), {"padding": 1}, True, 9),
+    ((2, 40, 4, 5), (8, 40, 2, 3), {"padding": (0, 2)}, False, 6),
+    ((1, 32, 6, 9), (8, 32, 3, 2), {"dilation": (2, 3), "padding": (1, 2)}, False, 6),
+    ((2, 32, 4, 16), (8, 32, 3, 3), {"padding": 1}, True, 3),
+    ((1, 32, 5, 8), (8, 32, 3, 3), {"stride": (1, 2), "padding": 1}, False, 3),
+    ((2, 32, 20), (8, 32, 5), {"padding": 2}, False, 5),
+    ((1, 32, 3, 4, 4), (8, 32, 2, 3, 3), {"padding": 1}, True, 9),
+]
+
+
+@pytest.mark.parametrize("shapes", REACHES, ids=str)
+def test_one_box_serves_several_taps(shapes):
+    *arrays, options, is_last, taps = shapes
+    kernel = kernel_of("forward", *arrays, is_last, **options)
+
+    way = ways_of(kernel, patch=128)[0]
+
+    assert reach_of(way).steps == taps
+    assert_exact(kernel, way, ACROSS)
+
+
+def test_one_box_serves_several_taps_of_rows_of_a_tile():
+    x, weight = leaf((2, 32, 5, 9), True), leaf((40, 32, 3, 3), False)
+    result = functional.conv2d(x, weight, padding=1).permute(0, 2, 3, 1).contiguous()
+    (kernel,) = kernels_of(result, target=SM90A)
+
+    way = ways_of(kernel, patch=128)[0]
+
+    assert reach_of(way) is way.flat.windows[way.a.value].reach
+    assert_exact(kernel, way, DOWN)
+
+
+def break_tap(monkeypatch):
+    """Let every tap begin a row too far on."""
+    right = Boxes.rows_ahead
+    monkeypatch.setattr(Boxes, "rows_ahead", lambda *given: right(*given) + 1)
+
+
+def break_rows_beyond(monkeypatch):
+    """Leave what lies beyond the box as it is."""
+    monkeypatch.setattr(Factor, "clear", lambda self: None)
+
+
+def break_count(monkeypatch):
+    """Await the bytes of rows that the engine does not bring."""
+    monkeypatch.setattr(Factor, "nbytes", property(lambda self: stage_bytes(self.tile)))
+
+
+def break_release(monkeypatch):
+    """Give each box back after its first tap."""
+
+    def leave(self, step, is_first_lane):
+        with self._at(step, 0):
+            self._b.write(self._previous, self.stage)
+            self.release(is_first_lane)
+        with self._at(step, -1):
+            self._ring.advance()
+
+    monkeypatch.setattr(FeedPlace, "leave", leave)
+
+
+@pytest.mark.parametrize(
+    "break_it, words",
+    [
+        (break_rows_beyond, "reads poison, which nobody has written"),
+        (break_count, "deadlock, all wait"),
+        (break_release, "what an unfinished product of warp 0 reads without an order"),
+        (break_tap, "Arrays are not equal"),
+    ],
+)
+def test_a_broken_promise_of_a_box_is_found(monkeypatch, break_it, words):
+    kernel = kernel_of("forward", (2, 32, 5, 9), (8, 32, 3, 3), padding=1)
+    way = ways_of(kernel, patch=128)[0]
+    break_it(monkeypatch)
+
+    with pytest.raises((AssertionError, InternalError)) as error:
+        assert_exact(kernel, way, ACROSS)
+
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "which, options",
+    [("forward", {"stride": 2, "padding": 1}), ("weight", {"padding": 1})],
+    ids=["places two apart", "places of k"],
+)
+def test_no_box_serves_several_taps(which, options):
+    kernel = kernel_of(which, (64, 32, 7, 6), (8, 32, 3, 3), **options)
+
+    assert ways_of(kernel)
+    assert ways_of(kernel, patch=128) == []
 
 
 GRADIENTS = [
@@ -232,7 +340,7 @@ def test_a_large_convolution_is_read_in_windows(which):
     assert " 2 of 2 factors rewritten in rows before." in told
 
 
-@pytest.mark.parametrize("width, lanes", [(56, 4), (42, 2), (35, 1)])
+@pytest.mark.parametrize("width, lanes", [(56, 8), (28, 4), (42, 2), (35, 1)])
 def test_channels_are_laid_innermost_several_pixels_at_once(width, lanes):
     kernel = kernel_of("forward", (64, 64, 56, width), (64, 64, 3, 3), padding=1)
 

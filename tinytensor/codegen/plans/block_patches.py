@@ -34,10 +34,10 @@ class Walk:
     origins: Mapping[UOp, UOp]
     inside: UOp | None
 
-    @property
-    def boxed(self) -> list[UOp]:
-        """The ranges of which a patch takes several values, innermost first."""
-        return [each for each, block in self.blocks.items() if block > 1][::-1]
+    def is_innermost(self, range_: UOp) -> bool:
+        """Whether adjacent values of a patch are those of a range, all that it takes."""
+        blocks = list(self.blocks)
+        return all(self.blocks[each] == 1 for each in blocks[blocks.index(range_) + 1 :])
 
 
 def walk_in_patches(blocks: Mapping[UOp, int], number: int) -> Walk:
@@ -46,12 +46,14 @@ def walk_in_patches(blocks: Mapping[UOp, int], number: int) -> Walk:
         (only,) = blocks
         return Walk(only, blocks, {}, only, {}, None)
     counts = {each: math.ceil(each.extent / block) for each, block in blocks.items()}
-    flat = make_range(number, math.prod(counts.values()) * PATCH)
+    flat = make_range(number, math.prod(counts.values()) * math.prod(blocks.values()))
     start = make_range(number, BEYOND)
     origins = _origins(start, blocks, counts)
     places, within = {}, 1
     for each, begin in _origins(flat, blocks, counts).items():
         places[each] = simplify_index(begin + flat // within % blocks[each])
+        if within * blocks[each] > PATCH:  # boxes of PATCH values begin amid a larger one
+            origins[each] = simplify_index(origins[each] + start // within % blocks[each])
         within *= blocks[each]
     ragged = [each for each, block in blocks.items() if each.extent % block]
     claims = [places[each] < each.extent for each in ragged]
@@ -61,7 +63,7 @@ def walk_in_patches(blocks: Mapping[UOp, int], number: int) -> Walk:
 
 def _origins(flat: UOp, blocks: Mapping[UOp, int], counts: Mapping[UOp, int]) -> dict[UOp, UOp]:
     """Return where the patch of a value begins along each range, innermost first."""
-    patch = flat // PATCH
+    patch = flat // math.prod(blocks.values())
     origins = {}
     for number, each in enumerate(reversed(list(blocks)), 1):
         here = patch if number == len(blocks) else patch % counts[each]

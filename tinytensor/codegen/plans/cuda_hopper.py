@@ -204,7 +204,10 @@ def _count_ops(flat: FlatContraction) -> int:
 def _side(flat: FlatContraction, operand: Operand) -> Side:
     boxes = _boxes(flat, operand)
     in_lines = isinstance(boxes, str) or boxes.begin_at_multiples(LINE_BYTES)
-    return Side(operand.inner is flat.k, in_lines, isinstance(boxes, Boxes) and boxes.box != ())
+    is_along_k = operand.inner is flat.k
+    if isinstance(boxes, str):
+        return Side(is_along_k, in_lines)
+    return Side(is_along_k, in_lines, boxes.box != (), boxes.reach)
 
 
 def lower(

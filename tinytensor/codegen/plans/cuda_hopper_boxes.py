@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from tinytensor.codegen.block_builder import BlockBuilder
+from tinytensor.codegen.plans.block_reach import Reach
 from tinytensor.codegen.plans.pack_rows import Rows
 from tinytensor.codegen.vectorize import Evaluator, guard_of
 from tinytensor.ops.infer_blocks import RANKS
@@ -24,7 +25,7 @@ class Boxes:
     `places` are where an element lies on each axis, index expressions over ranges. A box is a tile
     of the first two axes, or it takes `box` elements of each, `steps` apart, and its places are
     those of the `starts` of some ranges. With `rows` the buffer is scratch memory that they are
-    written to before.
+    written to before. With a `reach` one box serves several taps, at `shift` rows of it.
 
     Units: elements; `strides` are those of the axes after the first.
     """
@@ -39,6 +40,8 @@ class Boxes:
     steps: tuple[int, ...] = ()
     rows: Rows | None = None
     starts: Mapping[UOp, UOp] = field(default_factory=dict)
+    reach: Reach | None = None
+    shift: UOp | None = None
 
     def begin_at_multiples(self, nbytes: int) -> bool:
         """Whether rows begin at multiples of so many bytes."""
@@ -52,9 +55,16 @@ class Boxes:
 
     def begin(self, b: BlockBuilder, ranges: Mapping[UOp, UOp]) -> tuple[UOp, ...]:
         """Return where the box of some values of the ranges begins."""
-        starts = {start: ranges[each] for each, start in self.starts.items()}
-        evaluator = Evaluator(b, {**ranges, **starts})
+        evaluator = self._evaluator(b, ranges)
         return tuple([evaluator.value(each) for each in self.places])
+
+    def rows_ahead(self, b: BlockBuilder, ranges: Mapping[UOp, UOp]) -> UOp | int:
+        """Return at which row of its box a tap begins."""
+        return 0 if self.shift is None else self._evaluator(b, ranges).value(self.shift)
+
+    def _evaluator(self, b: BlockBuilder, ranges: Mapping[UOp, UOp]) -> Evaluator:
+        starts = {start: ranges[each] for each, start in self.starts.items() if each in ranges}
+        return Evaluator(b, {**ranges, **starts})
 
 
 def see_in_boxes(access: UOp, inner: UOp, outer: UOp, batch: Sequence[UOp]) -> Boxes | str:

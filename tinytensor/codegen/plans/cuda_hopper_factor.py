@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping
 
 from tinytensor.codegen.block_builder import BlockBuilder
+from tinytensor.codegen.builder import splat
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes
-from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, ROW_BYTES
+from tinytensor.codegen.plans.cuda_hopper_tiling import BOXES, GROUP_ROWS, ROW_BYTES
 from tinytensor.dtype import dtypes
-from tinytensor.ops.tile import stage_bytes
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.tile import CHUNK_BYTES, stage_bytes
+from tinytensor.ops.uop import UOp, const
 
 
 class Factor:
@@ -18,7 +19,8 @@ class Factor:
 
     Along k, a stage is one tile whose rows are m or n. Else its rows are k, and as many tiles lie
     one after another as it takes to hold the extent; of the last one a part may go unused. So do
-    those of boxes of several axes. With a range `half` a stage has one half after the other.
+    those of boxes of several axes, but for one that serves the taps of so many `steps` of k. With a
+    range `half` a stage has one half after the other.
     """
 
     def __init__(
@@ -36,41 +38,57 @@ class Factor:
         self.is_k_major = boxes.inner is self._k
         dtype = boxes.buffer.dtype
         self.block_k = ROW_BYTES // dtype.itemsize
-        is_whole = self.is_k_major and not boxes.box
+        self._reach = reach = boxes.reach
+        self.steps = 1 if reach is None else reach.steps
+        self.stages = stages if reach is None else BOXES
+        is_whole = self.is_k_major and (not boxes.box or reach is not None)
         self._piece = extent if is_whole else self.block_k
         self._pieces = math.ceil(extent / self._piece)
         rows = self._piece if self.is_k_major else self.block_k
-        self.tile = b.tile(dtype, rows, self.block_k, stages * self._halves * self._pieces)
+        rows = rows if reach is None else reach.rows
+        self.tile = b.tile(dtype, rows, self.block_k, self.stages * self._halves * self._pieces)
         self._map = boxes.tensor_map(b, self.tile, rounds=dtype is dtypes.float32)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of one stage."""
+        """The bytes that fill one stage."""
+        if self._reach is not None:
+            return self._reach.box_rows * ROW_BYTES
         return self._halves * self._pieces * stage_bytes(self.tile)
 
-    def load(
-        self,
-        stage: UOp,
-        places: Mapping[UOp, UOp],
-        first: UOp,
-        first_k: UOp,
-        full: UOp,
-    ) -> None:
-        """Begin to fill a stage, from a value of m or n and a value of k on."""
-        b, count = self._b, self._halves * self._pieces
+    def clear(self) -> None:
+        """Let 0 lie where taps read beyond the box, which the engine never fills."""
+        b, reach = self._b, self._reach
+        if reach is None or reach.rows == reach.box_rows:
+            return
+        dtype, rows, columns = self.tile.dtype, self.tile.attrs.rows, self.tile.attrs.columns
+        width = CHUNK_BYTES // dtype.itemsize
+        count = (rows - reach.box_rows) * columns // width
+        for begin in range(0, count, b.threads):
+            with b.branch(b.thread + begin < count):
+                for stage in range(self.tile.attrs.stages):
+                    first = (stage * rows + reach.box_rows) * columns + begin * width
+                    b.store(self.tile, b.thread * width + first, splat(const(dtype, 0), width))
+        b.proxy_fence()
+
+    def load(self, stage: UOp, places: Mapping[UOp, UOp], full: UOp) -> None:
+        """Begin to fill a stage, from some values of the ranges on."""
+        b, count, first = self._b, self._halves * self._pieces, places[self._free]
         for number in range(count):
             half, piece = divmod(number, self._pieces)
             along = first + piece * self._piece if piece else first
-            ranges = {**places, self._free: along, self._k: first_k}
+            ranges = {**places, self._free: along}
             if self._half is not None:
                 ranges[self._half] = b.index(half)
             begin = self._boxes.begin(b, ranges)
             b.bulk_load(self.tile, stage * count + number, self._map, begin, full, stage)
 
-    def index(self, stage: UOp, group: UOp | int = 0) -> UOp:
-        """Return where the GROUP_ROWS rows number `group` of a stage begin."""
+    def index(self, stage: UOp, first_k: UOp, group: UOp | int = 0) -> UOp:
+        """Return where the GROUP_ROWS rows number `group` of a stage begin, at a value of k."""
         start = stage * (self._halves * self._half_elements)
         index: UOp = start + group * (GROUP_ROWS * self.block_k)
+        if self._reach is not None:
+            index = index + self._boxes.rows_ahead(self._b, {self._k: first_k}) * self.block_k
         return index
 
     def ahead(self, groups: int, k: int, half: int) -> int:

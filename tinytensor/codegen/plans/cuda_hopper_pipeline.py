@@ -1,8 +1,7 @@
 """Turns a contraction over boxes into Hopper's pipeline: one warp loads, warpgroups multiply.
 
 The loading warp lets the bulk copy engine fill a ring of stages; the warpgroups multiply from it
-and give stages back. Barriers count both ways: `full` the bytes of a stage, `empty` the warps that
-have read it. Blocks stay, and go from tile to tile.
+and give stages back. Blocks stay, and go from tile to tile.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tinytensor.codegen.plans.block_product import raster_of
 from tinytensor.codegen.plans.block_raster import BlockPlace, place_tile
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes
 from tinytensor.codegen.plans.cuda_hopper_factor import Factor
-from tinytensor.codegen.plans.cuda_hopper_ring import RingPlace
+from tinytensor.codegen.plans.cuda_hopper_feed import FeedPlace, feeds_of
 from tinytensor.codegen.plans.cuda_hopper_store import Storing, Trays
 from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, GROUP_THREADS, Candidate
 from tinytensor.codegen.plans.flatten import FlatContraction
@@ -53,9 +52,10 @@ def run_pipeline(pipeline: Pipeline) -> Linear:
     block = _Block(pipeline)
     b = block.b
     with b.branch(b.thread < 1):
-        for each in (block.full, block.empty, block.handover):
-            if each is not None:
-                b.mbarrier_init(each)
+        for each in block.barriers:
+            b.mbarrier_init(each)
+    for factor in (block.x, block.y):
+        factor.clear()
     b.barrier()
     b.grid_wait()
     tiling = block.tiling
@@ -79,9 +79,9 @@ class _Block:
         grid = (self.blocks, 1, 1)
         b = BlockBuilder(kernel.name, kernel.params, kernel.index_dtype, grid, tiling.threads)
         self.b, self.flat, self.tiling = b, flat, tiling
-        self.stages = stages = pipeline.candidate.stages
         rows, columns = pipeline.boxes
         k = flat.k
+        stages = pipeline.candidate.stages
         self.x = Factor(b, rows, (flat.m, k, flat.half), tiling.block_m, stages)
         self.y = Factor(b, columns, (flat.n, k, flat.half), tiling.block_n, stages)
         self.terms = ((0, 0),) if flat.half is None else ((0, 0), (1, 0), (0, 1))
@@ -98,11 +98,13 @@ class _Block:
             columns.buffer.dtype,
         )
         self.step = mma_shape(self.instruction).k
-        readers = 1 if tiling.alternates else tiling.consumers
-        self.full = b.mbarriers(stages, 1)
-        self.empty = b.mbarriers(stages, GROUP_WARPS * readers)
-        alternating = tiling.consumers if tiling.alternates else 0
-        self.handover = b.mbarriers(alternating, GROUP_WARPS) if alternating else None
+        readers = GROUP_WARPS * (1 if tiling.alternates else tiling.consumers)
+        self.feeds = feeds_of(b, self.x, self.y, readers)
+        self.barriers = [each for feed in self.feeds for each in (feed.full, feed.empty)]
+        self.handover = None
+        if tiling.alternates:
+            self.handover = b.mbarriers(tiling.consumers, GROUP_WARPS)
+            self.barriers.append(self.handover)
 
     @contextmanager
     def each_tile(self, first: UOp, step: int) -> Iterator[BlockPlace]:
@@ -116,9 +118,9 @@ class _Block:
 
 
 def _load(block: _Block) -> None:
-    """Keep the ring full."""
-    b, tiling = block.b, block.tiling
-    ring = RingPlace(b, block.stages)
+    """Keep the rings full."""
+    b, tiling, flat = block.b, block.tiling, block.flat
+    places = [FeedPlace(b, each) for each in block.feeds]
     with block.each_tile(b.block(0), block.blocks) as place:
         first_m = b.value(place.tile_m * tiling.block_m)
         first_n = b.value(place.tile_n * tiling.block_n)
@@ -126,13 +128,10 @@ def _load(block: _Block) -> None:
         if block.part is not None:
             first = b.value(place.outer[block.part] * block.steps)
         with b.loop(0, block.steps) as step:
-            stage = ring.stage
-            b.mbarrier_wait(block.empty, stage, binary(Op.XOR, ring.parity, 1))
-            b.mbarrier_expect(block.full, stage, block.x.nbytes + block.y.nbytes)
             first_k = b.value((first + step) * block.x.block_k)
-            block.x.load(stage, place.outer, first_m, first_k, block.full)
-            block.y.load(stage, place.outer, first_n, first_k, block.full)
-            ring.advance()
+            ranges = {**place.outer, flat.m: first_m, flat.n: first_n, flat.k: first_k}
+            for each in places:
+                each.fill(step, ranges)
 
 
 class _Multiplying:
@@ -151,7 +150,7 @@ class _Multiplying:
         is_alone = tiling.alternates
         self._first = b.index(0) if is_alone else b.value(self._group * self._accumulators)
         ahead = self._group * block.steps if is_alone else None
-        self._ring = RingPlace(b, block.stages, ahead)
+        self._feeds = [FeedPlace(b, each, ahead) for each in block.feeds]
 
     def run(self) -> None:
         """Go through the tiles: all of them, or alternate with the other warpgroup."""
@@ -164,7 +163,8 @@ class _Multiplying:
         with block.each_tile(first, step) as place:
             self._compute(place)
             if block.handover is not None:
-                self._ring.skip(block.steps)
+                for each in self._feeds:
+                    each.skip(block.steps)
         self._storing.close()
 
     def _compute(self, place: BlockPlace) -> None:
@@ -193,22 +193,24 @@ class _Multiplying:
     def _sum(self) -> list[UOp]:
         """Multiply through k with one group of products in flight; give the sums."""
         b, block = self._b, self._block
-        previous = b.register(b.index_dtype, 0)
+        for each in self._feeds:
+            each.begin()
         if block.promoted_after:
             sums = self._registers(0.0)
             totals = self._registers(0.0)
             with b.loop(0, block.steps, block.promoted_after) as first:
                 last = binary(Op.MIN, first + block.promoted_after, block.steps)
-                self._sum_steps(totals, previous, first, b.value(last))
+                self._sum_steps(totals, first, b.value(last))
                 b.wgmma_wait(*totals)
-                for each, total in zip(sums, totals, strict=True):
-                    b.write(each, b.read(each) + b.read(total))
+                for kept, total in zip(sums, totals, strict=True):
+                    b.write(kept, b.read(kept) + b.read(total))
         else:
             sums = totals = self._registers()
-            self._sum_steps(totals, previous, b.index(0), block.steps)
+            self._sum_steps(totals, b.index(0), block.steps)
         self._hand_over()
         b.wgmma_wait(*totals)
-        self._release(previous, self._is_first_lane)
+        for feed in self._feeds:
+            feed.release(self._is_first_lane)
         return [b.read(each) for each in sums]
 
     def _registers(self, initial: float | None = None) -> list[UOp]:
@@ -218,23 +220,24 @@ class _Multiplying:
         count = self._accumulators
         return [self._b.register(dtype, initial) for _ in range(count)]
 
-    def _sum_steps(self, totals: list[UOp], previous: UOp, first: UOp, last: UOp) -> None:
-        """Begin sums with a step's products and go on to the last; keep what is given back next."""
-        b, block = self._b, self._block
+    def _sum_steps(self, totals: list[UOp], first: UOp, last: UOp) -> None:
+        """Begin sums with a step's products and go on to the last."""
+        b = self._b
         with b.loop(first, last) as step:
-            stage = self._ring.stage
-            b.mbarrier_wait(block.full, stage, self._ring.parity)
-            self._multiply(totals, stage, b.value(first < step))
+            for each in self._feeds:
+                each.wait()
+            self._multiply(totals, step, b.value(first < step))
             b.wgmma_wait(*totals, pending=1)
-            follows = b.index(0) < step
-            self._release(previous, follows & self._is_first_lane)
-            b.write(previous, stage)
-            self._ring.advance()
+            for each in self._feeds:
+                each.leave(step, self._is_first_lane)
 
-    def _multiply(self, totals: list[UOp], stage: UOp, adds: UOp | None) -> None:
-        """Start the products of a stage; the first ones begin the sums unless `adds`."""
+    def _multiply(self, totals: list[UOp], step: UOp, adds: UOp | None) -> None:
+        """Start the products of a step; the first ones begin the sums unless `adds`."""
         b, x, y = self._b, self._block.x, self._block.y
-        rows, columns = b.value(x.index(stage, self._first)), b.value(y.index(stage))
+        stages = {factor: each.stage for each in self._feeds for factor in each.factors}
+        first_k = b.value(step * x.block_k)
+        rows = b.value(x.index(stages[x], first_k, self._first))
+        columns = b.value(y.index(stages[y], first_k))
         b.wgmma_fence(*totals)
         starts = range(0, x.block_k, self._block.step)
         for term, k in itertools.product(self._block.terms, starts):
@@ -246,8 +249,3 @@ class _Multiplying:
                 b.wgmma(total, x.tile, rows, y.tile, columns, attrs, adds)
             adds = None
         b.wgmma_commit()
-
-    def _release(self, stage: UOp, cond: UOp) -> None:
-        """Give a stage back, which all products that read it have left."""
-        with self._b.branch(cond):
-            self._b.mbarrier_arrive(self._block.empty, self._b.read(stage))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tinytensor.codegen.plans.block_patches import PATCH
+from tinytensor.codegen.plans.block_reach import Reach
 from tinytensor.codegen.plans.tiling_cuda import Work
 from tinytensor.records import dataclass
 from tinytensor.target import Target
@@ -25,6 +26,7 @@ PART_BYTES = 4  # of a partial sum, float32 or int32
 GROUPS = (4, 8, 16)  # of rows of tiles
 PARTS = (1, 2, 3, 4, 6, 8, 11, 16, 32, 64)
 LEAST_STEPS = 8  # of a part
+BOXES = 2  # stages of a side with a reach: a third leaves too little L1 to the launches around
 # Per multiprocessor and clock, on H200.
 # Multiply-adds, by itemsize: of bytes 4096 and of halves 2048, but for heat.
 PRODUCT_RATES = {1: 3600, 2: 1925, 4: 1024}
@@ -100,7 +102,8 @@ class HopperTiling:
 # 1024 x 1024 x 768 4.8 half and flat, 5.7 small; 1000^3, whose rows are no whole lines of L2, 8.9
 # square, 10.5 broad 160, 10.7 half and flat, 11.0 broad and three.
 # A convolution of 64 x 64 x 56 x 56 halves by 3 x 3 x 64: long 42, flat 44, once its channels lie
-# innermost (2026-11-30), where 330 MB come from L2.
+# innermost (2026-11-30), where 330 MB come from L2; where one box serves all taps, 110 MB, long 26,
+# flat 33. 64 x 128 x 28 x 28, whose threads store by themselves: alternating 30, square 38.
 TILINGS = (
     HopperTiling("alternating", 128, 128, 6, 2, alternates=True),
     HopperTiling("wide", 128, 256, 4, 2, group=16),
@@ -122,18 +125,31 @@ TILINGS = (
 class Side:
     """One factor: whether its rows run along k, and whether they begin at whole lines of L2.
 
-    With `is_in_patches` its tiles are whole patches, of PATCH rows or columns.
+    With `is_in_patches` its tiles are whole patches, of PATCH rows or columns, or within `reach`.
     """
 
     is_along_k: bool
     is_in_lines: bool
     is_in_patches: bool = False
+    reach: Reach | None = None
 
     def stage_bytes(self, extent: int, width: int) -> int:
         """Return the bytes of one stage of `width` values of k; along m or n, in whole tiles."""
         columns = 1 if self.is_along_k else width
         rows = math.ceil(extent / columns) * columns
         return rows * ROW_BYTES
+
+    def step_bytes(self, extent: int, width: int) -> int:
+        """Return the bytes that come for one step of k: of a reach, its part of a box."""
+        if self.reach is None:
+            return self.stage_bytes(extent, width)
+        return self.reach.box_rows * ROW_BYTES // self.reach.steps
+
+    def fits(self, extent: int) -> bool:
+        """Whether a tile of so many rows or columns holds whole patches; of a reach, one."""
+        if self.reach is not None:
+            return extent == self.reach.patch
+        return not self.is_in_patches or extent % PATCH == 0
 
     def is_fast(self, extent: int, width: int) -> bool:
         """Whether products run at full speed; at two thirds where a tile of n is used in part."""
@@ -260,41 +276,64 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
         need = replace(need, epilogue_ops=0, tray_columns=LEAST_TRAY_COLUMNS, tray_bytes=PART_BYTES)
     trays, columns = trays_of(tiling, need.tray_columns)
     tray_bytes = tiling.consumers * trays * GROUP_ROWS * columns * need.tray_bytes
-    sides = (need.b, need.a) if tiling.swaps else (need.a, need.b)
-    extents = (tiling.block_m, tiling.block_n)
-    sizes = [
-        side.stage_bytes(extent, need.block_k) * need.halves
-        for side, extent in zip(sides, extents, strict=True)
-    ]
-    nbytes = sum(sizes)
-    stages = min(tiling.stages, (target.shared_bytes - tray_bytes - MBARRIER_BYTES) // nbytes)
+    ring = _fit_ring(tiling, need, target.shared_bytes - tray_bytes - MBARRIER_BYTES)
     is_long = tiling.held * need.epilogue_ops > MOST_OPS
-    cuts = [need.is_in_patches and extent % PATCH > 0 for extent in extents]
-    fits = stages >= 2 and need.fits_registers(tiling)
-    if not fits or is_long or (parts > 1 and not trays) or any(cuts):
+    is_whole = need.a.reach is not None or need.b.reach is not None or not trays
+    is_long = is_long or not need.fits_registers(tiling)
+    if ring is None or is_long or (parts > 1 and is_whole):
         return None
+    extents = (tiling.block_m, tiling.block_n)
     mirrors = parts == 1 and work.mirrors(*extents)
     whole = work if mirrors else replace(work, is_symmetric=False)
     tiles = whole.tiles(*(extents[::-1] if tiling.swaps else extents)) * parts
     load, steps = math.ceil(tiles / multiprocessors), math.ceil(need.steps / parts)
-    lines = sum([side.lines * size for side, size in zip(sides, sizes, strict=True)])
     products = need.multiplying_clocks(tiling)
-    arriving = lines if need.is_in_patches else nbytes
+    arriving = ring.lines if need.is_in_patches else ring.nbytes
     shared_rate = BULK_RATE if need.nbytes <= target.l2_bytes else STREAM_RATE
-    rate = min(BULK_RATE, stages * nbytes / LATENCY_CLOCKS)
+    rate = min(BULK_RATE, ring.stages * ring.nbytes / LATENCY_CLOCKS)
+    summed = steps * max(products, arriving / rate)
     sums = max(
-        load * steps * max(products, arriving / rate),
-        tiles * steps * lines / (shared_rate * multiprocessors),
+        load * summed,
+        tiles * steps * ring.lines / (shared_rate * multiprocessors),
         need.nbytes / target.rates.copy * CLOCK,
     )
     faces = 3 if mirrors else 1  # each sum of a mirror image is stored on its own
     is_lone = tray_bytes == 0 and not tiling.swaps
     store = LONE_CLOCKS if is_lone else EPILOGUE_CLOCKS + TRAY_CLOCKS / columns
     epilogue = (store + OP_CLOCKS * need.epilogue_ops) * tiling.held * faces
-    is_hidden = tiling.alternates and not is_lone
-    stored = (1 if is_hidden else load) * epilogue
+    stored = load * epilogue
+    if tiling.alternates and (not is_lone or need.is_in_patches):  # the last one alone is seen
+        stored = epilogue + (load * max(0, epilogue - summed) if is_lone else 0)
     clocks = sums + stored + START_CLOCKS + _fold_clocks(need, parts, multiprocessors)
-    return Candidate(tiling, stages, tiles, clocks, mirrors, parts)
+    return Candidate(tiling, ring.stages, tiles, clocks, mirrors, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """The stages that a block has room for.
+
+    Units: `nbytes` that arrive in one step of k, and bytes of the `lines` that it touches.
+    """
+
+    stages: int
+    nbytes: int
+    lines: int
+
+
+def _fit_ring(tiling: HopperTiling, need: Need, room: int) -> _Ring | None:
+    """Fill so many bytes of shared memory; None if there are not two stages of whole patches."""
+    sides = (need.b, need.a) if tiling.swaps else (need.a, need.b)
+    pairs = list(zip(sides, (tiling.block_m, tiling.block_n), strict=True))
+    if not all([side.fits(extent) for side, extent in pairs]):
+        return None
+    reaches = [side.reach for side in sides if side.reach is not None]
+    boxes = sum([BOXES * reach.rows * ROW_BYTES for reach in reaches])
+    own = [side.stage_bytes(x, need.block_k) for side, x in pairs if side.reach is None]
+    stage = sum(own) * need.halves
+    stages = min(tiling.stages, (room - boxes) // stage)
+    steps = [side.step_bytes(extent, need.block_k) * need.halves for side, extent in pairs]
+    lines = sum([side.lines * size for side, size in zip(sides, steps, strict=True)])
+    return _Ring(stages, sum(steps), lines) if stages >= 2 else None
 
 
 def _fold_clocks(need: Need, parts: int, multiprocessors: int) -> float:

@@ -9,13 +9,14 @@ factor is first written once with its channels innermost.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tinytensor.codegen.plans.block_axes import Axis, Seen, see_axes
 from tinytensor.codegen.plans.block_operand import Operand
 from tinytensor.codegen.plans.block_patches import PATCH, Walk, choose_blocks, walk_in_patches
 from tinytensor.codegen.plans.block_product import ProductFacts
+from tinytensor.codegen.plans.block_reach import Reach, choose_reach
 from tinytensor.codegen.plans.cuda_hopper_boxes import ENGINE_BYTES, Boxes
 from tinytensor.codegen.plans.flatten import FlatContraction, total_leaf
 from tinytensor.codegen.plans.inside import guard_accesses, zero_outside
@@ -31,6 +32,7 @@ from tinytensor.records import dataclass
 REPEATED = 1.5  # how often an element is read, on the average, where windows are worth it
 LEAST_INNER = PATCH // 2  # places of an axis that is made the innermost
 HALF_BYTES = 2
+REACHES = (2 * PATCH, 4 * PATCH)  # values of a tile of which one box serves several taps
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,10 @@ def products_in_windows(product: ProductFacts) -> list[ProductFacts]:
     if any(each.is_open for each in walk((kernel.sink,)) if each.op is Op.RANGE):
         return []
     ways = [
-        _Patched(product, factor, layout).facts()
+        _Patched(product, factor, layout, patch).facts()
         for factor in contraction.node.operands[:2]
         for layout in _layouts(factor, kernel)
+        for patch in (*REACHES, PATCH)
     ]
     return [each for each in ways if each is not None]
 
@@ -147,10 +150,16 @@ def _rewritten(seen: Seen, inner: Axis, number: int) -> Layout:
 
 
 class _Patched:
-    """Walks the classes of a product in patches, as the layout of one factor wants them."""
+    """Walks the classes of a product in patches, as the layout of one factor wants them.
 
-    def __init__(self, product: ProductFacts, windowed: UOp, layout: Layout) -> None:
+    Larger patches are those whose boxes serve several taps.
+    """
+
+    def __init__(self, product: ProductFacts, windowed: UOp, layout: Layout, patch: int) -> None:
         self._product = product
+        self._patch = patch
+        self._reach: Reach | None = None
+        self._boxes: dict[UOp, Boxes | None] = {}
         kernel = product.kernel
         contraction = kernel.contraction
         assert contraction is not None, "a product has a contraction"
@@ -182,30 +191,48 @@ class _Patched:
         if x is None or y is None:
             return None
         kept = [_store_inside(each, m, n) for each in stores]
-        windows = {**x.windows, **y.windows}
+        boxes = {x.value: self._boxes.get(left), y.value: self._boxes.get(right)}
         for store, original in zip(kept, self._stores, strict=True):
-            windows.update(self._windows_of_store(store, original, n, m))
+            boxes[store] = self._boxes_of_store(original, n, m)
+        windows = {each: seen for each, seen in boxes.items() if seen is not None}
         walked = {each for one in walks for each in one.blocks}
         outer = tuple([each for each in self._product.kernel.ranges if each not in walked])
-        values = (places[self._node], x.operand.value, y.operand.value)
+        values = (places[self._node], x.value, y.value)
         flat = FlatContraction(tuple(kept), *values, outer, m.flat, n.flat, k.flat, windows)
-        return replace(self._product, flat=flat, a=x.operand, b=y.operand)
+        return replace(self._product, flat=flat, a=x, b=y)
 
     def _walk_classes(self) -> list[Walk] | None:
         """Choose the patches of m, n and k, by what lies innermost in each factor."""
         inner = self._inner_ranges()
-        k = self._classes[2]
-        if self._layouts[self._windowed] is None:
+        layout = self._layouts[self._windowed]
+        chosen = None if layout is None else self._choose_patches(layout, inner)
+        if chosen is None:
             return None
-        whole = [each for each in k if not self._ends_alone(each)]
-        walks = []
-        for number, ranges in enumerate(self._classes, _fresh_number(self._product.kernel)):
+        first = _fresh_number(self._product.kernel)
+        return [walk_in_patches(each, number) for number, each in enumerate(chosen, first)]
+
+    def _choose_patches(
+        self, layout: Layout, inner: Sequence[UOp]
+    ) -> list[Mapping[UOp, int]] | None:
+        """Say how many values of each range patches take; taps that share a box come last in k."""
+        whole = [each for each in self._classes[2] if not self._ends_alone(each)]
+        chosen: list[Mapping[UOp, int]] = []
+        for ranges in self._classes:
             first = next((each for each in ranges if each in inner), None)
             blocks = choose_blocks(ranges, first, whole)
             if blocks is None:
                 return None
-            walks.append(walk_in_patches(blocks, number))
-        return walks
+            chosen.append(blocks)
+        if self._patch == PATCH:
+            return chosen
+        free, k = self._factors.index(self._windowed), self._classes[2]
+        self._reach = choose_reach(layout.seen.axes, self._classes[free], k, self._patch)
+        if self._reach is None or layout.inner not in k:
+            return None
+        taps = dict.fromkeys(self._reach.taps, 1)
+        apart = {each: block for each, block in chosen[2].items() if each not in taps}
+        chosen[free], chosen[2] = self._reach.blocks, {**apart, **taps}
+        return chosen
 
     def _inner_ranges(self) -> list[UOp]:
         """List the innermost range of each factor; one whose range does not suit is laid anew."""
@@ -259,38 +286,28 @@ class _Patched:
         axes = [axis for each in layouts for axis in each.seen.axes]
         return all(each.holds_alone(range_) for each in axes if range_ in each.steps)
 
-    def _operand(self, factor: UOp, value: UOp, free: Walk, k: Walk) -> _Brought | None:
+    def _operand(self, factor: UOp, value: UOp, free: Walk, k: Walk) -> Operand | None:
         """Say how a factor is brought to tiles: in boxes, or from rows written before."""
         layout = self._layouts[factor]
-        boxes = None if layout is None else _boxes_of(layout, free, k)
+        reach = self._reach if factor is self._windowed else None
+        boxes = None if layout is None else _boxes_of(layout, free, k, reach)
         if boxes is None and (factor is self._windowed or _repeats(factor)):
             return None
         value = simplify_index(value)
         for each in (free, k):
             value = value if each.inside is None else zero_outside(value, each.inside)
         inner = k.flat if boxes is None else boxes.inner
-        operand = Operand(value, free.flat, k.flat, inner, exact_extent(inner), 1, False)
-        windows = {} if boxes is None else {value: boxes}
-        return _Brought(operand, windows)
+        self._boxes[factor] = boxes
+        return Operand(value, free.flat, k.flat, inner, exact_extent(inner), 1, False)
 
-    def _windows_of_store(self, store: UOp, original: UOp, n: Walk, m: Walk) -> dict[UOp, Boxes]:
+    def _boxes_of_store(self, store: UOp, n: Walk, m: Walk) -> Boxes | None:
         """Return what the engine sees of a store, where its tray is a patch of n wide."""
-        layout = _direct_layout(original)
+        layout = _direct_layout(store)
         widest = max([each.operands[0].dtype.itemsize for each in self._stores])
         if layout is None or widest > HALF_BYTES:
-            return {}
+            return None
         boxes = _boxes_of(layout, n, m)
-        if boxes is None or boxes.inner is not n.flat:
-            return {}
-        return {store: boxes}
-
-
-@dataclass(frozen=True, slots=True)
-class _Brought:
-    """A factor over patches, and its boxes if it has any."""
-
-    operand: Operand
-    windows: dict[UOp, Boxes]
+        return None if boxes is None or boxes.inner is not n.flat else boxes
 
 
 def _direct_layout(access: UOp) -> Layout | None:
@@ -327,24 +344,28 @@ class _Side:
         return self.block * self.step
 
 
-def _boxes_of(layout: Layout, free: Walk, k: Walk) -> Boxes | None:
-    """Return an access in boxes of a patch of one walk times a patch of the other."""
+def _boxes_of(layout: Layout, free: Walk, k: Walk, reach: Reach | None = None) -> Boxes | None:
+    """Return an access in boxes of a patch of one walk times a patch of the other, or its reach."""
     inner = layout.inner
     along, across = (free, k) if inner in free.blocks else (k, free)
-    if inner is None or along.blocks.get(inner) != PATCH:
+    if inner is None or along.blocks.get(inner) != PATCH or not along.is_innermost(inner):
         return None
-    sides = _sides(layout.seen, across)
+    sides = _sides(layout.seen, across, reach)
     if sides is None or len(sides) not in RANKS:
         return None
     box = tuple([each.block for each in sides])
-    if math.prod(box) != PATCH * PATCH or max([each.span for each in sides]) > BOX_LIMIT:
+    rows = PATCH if reach is None else reach.box_rows
+    if math.prod(box) != PATCH * rows or max([each.span for each in sides]) > BOX_LIMIT:
         return None
     axes = [each.axis for each in sides]
     origins = {**free.origins, **k.origins}
+    taps = {} if reach is None else reach.taps
+    begin = {**origins, **dict.fromkeys(taps, index_const(0))}
+    shift = sum([origins[each] * rows for each, rows in taps.items()], index_const(0))
     boxes = Boxes(
         buffer=layout.seen.buffer,
         inner=along.flat,
-        places=tuple([each.place(origins) for each in axes]),
+        places=tuple([each.place(begin) for each in axes]),
         shape=tuple([index_const(each.extent) for each in axes]),
         strides=tuple([each.stride for each in axes[1:]]),
         offset=layout.seen.offset,
@@ -352,20 +373,32 @@ def _boxes_of(layout: Layout, free: Walk, k: Walk) -> Boxes | None:
         steps=tuple([each.step for each in sides]),
         rows=layout.rows,
         starts={free.flat: free.start, k.flat: k.start},
+        reach=reach,
+        shift=None if reach is None else simplify_index(shift),
     )
     return boxes if boxes.begin_at_multiples(ENGINE_BYTES) else None
 
 
-def _sides(seen: Seen, across: Walk) -> list[_Side] | None:
-    """List the axes of a box: the innermost, then by stride, which keeps the order of a patch."""
+def _sides(seen: Seen, across: Walk, reach: Reach | None) -> list[_Side] | None:
+    """List the axes of a box: the innermost, then by stride, which keeps the order of a patch.
+
+    A box takes PATCH values of the patch, innermost first, or all within reach.
+    """
     first, *others = seen.axes
     boxed: list[_Side] = []
-    for each in across.boxed:
+    left = PATCH if reach is None else reach.patch
+    for each, block in reversed(list(across.blocks.items())):
+        taken = min(block, left)
+        left //= taken
+        if reach is not None and each is next(iter(reach.blocks)):
+            taken += reach.halo
+        if taken == 1:
+            continue
         axis = next((axis for axis in others if each in axis.steps), None)
         if axis is None or axis.steps[each] > STEP_LIMIT:
             return None
         others.remove(axis)
-        boxed.append(_Side(axis, across.blocks[each], axis.steps[each]))
+        boxed.append(_Side(axis, taken, axis.steps[each]))
     rest = [_Side(axis) for axis in others]
     ordered = sorted([*boxed, *rest], key=lambda each: each.axis.stride)
     if [each for each in ordered if each.block > 1] != boxed:

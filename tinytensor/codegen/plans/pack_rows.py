@@ -22,7 +22,6 @@ from tinytensor.records import dataclass
 
 THREADS = 256
 LINE_BYTES = 128
-MOST_ROWS = 4  # of a strip: its accesses are in flight together
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,8 @@ def _strip_of(rows: Rows) -> _Strip:
     loads = [each for each in walk((value,)) if each.op is Op.LOAD]
     for each in rows.outer if rows.operand.access == 1 else ():
         if loads and all(stride_of(load.operands[1], each) == 1 for load in loads):
-            return _Strip(each, common_access((value,), each, {each: MOST_ROWS}, MOST_ROWS))
+            most = rows.access
+            return _Strip(each, common_access((value,), each, {each: most}, most))
     return _Strip(None, 1)
 
 
