@@ -134,7 +134,7 @@ def _copy_row(nbytes: int) -> PtxInstruction:
 
 MMA_ROWS = {
     **{name: _mma_row(name) for name in ("m16n8k16.f16", "m16n8k16.bf16", "m8n8k4.f64")},
-    **{name: _mma_row(name, MMA_F64) for name in ("m16n8k4.f64", "m16n8k8.f64")},
+    "m16n8k4.f64": _mma_row("m16n8k4.f64", MMA_F64),
 }
 LDMATRIX = _ldmatrix_row("ldmatrix", "")
 LDMATRIX_TRANSPOSED = _ldmatrix_row("ldmatrix_transposed", ".trans")
