@@ -30,7 +30,11 @@ setup(
     license="MIT",
     python_requires=">=3.11",
     packages=find_packages(include=["tinytensor*"]),
-    package_data={"tinytensor.explain": ["page.css"], "tinytensor.runtime": ["steps.c"]},
+    package_data={
+        "tinytensor.explain": ["page.css"],
+        "tinytensor.runtime": ["steps.c"],
+        "tinytensor.runtime.cuda": ["graph.c"],
+    },
     install_requires=["numpy", "cuda-python>=13,<14"],
     extras_require={
         "cuda": [NVRTC],

@@ -5,13 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tinytensor.config import config
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.uop import UOp, substitute_all
 from tinytensor.provenance import COLLECTING
+from tinytensor.records import dataclass
 from tinytensor.runtime.device import AnyDevice, Event
 from tinytensor.timing import WATCHES
 

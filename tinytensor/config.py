@@ -3,7 +3,8 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from tinytensor.records import dataclass
 
 Value = bool | int | str
 
@@ -84,9 +85,10 @@ SETTINGS = (
         "TT_FP32_MATMUL",
         "fp32_matmul",
         "exact",
-        ("exact", "tf32"),
-        "How products of float32 matrices are computed: in float32, or on GPUs that can do so from "
-        "factors rounded to TF32, which keeps 10 bits of the fraction.",
+        ("exact", "3xtf32", "tf32"),
+        "How products of float32 matrices are computed: in float32; or on GPUs that can do so from "
+        "factors as sums of two TF32, with errors like those of float32 but for infinite factors; "
+        "or from factors rounded to TF32, which keeps 10 bits of the fraction.",
     ),
     Setting(
         "TT_TUNE",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 from functools import cache
 from typing import Final, Literal
 
 import numpy as np
 
 from tinytensor.errors import DTypeError
+from tinytensor.records import dataclass
 
 Kind = Literal["bool", "uint", "int", "float", "index", "void"]
 

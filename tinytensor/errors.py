@@ -2,8 +2,9 @@
 
 import linecache
 import sys
-from dataclasses import dataclass
 from types import CodeType, FrameType
+
+from tinytensor.records import dataclass
 
 PACKAGE = __name__.partition(".")[0]
 

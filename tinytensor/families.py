@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.ops.extents import index_at
 from tinytensor.ops.size import numbered_variables
 from tinytensor.ops.uop import UOp, substitute_all
+from tinytensor.records import dataclass
 from tinytensor.schedule.kernels import KernelCall
 
 

@@ -11,7 +11,7 @@ import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tinytensor.captures import Differentiated
 from tinytensor.dtype import DType, dtypes
@@ -21,6 +21,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.size import is_repeated
 from tinytensor.ops.uop import UOp, cast, walk
 from tinytensor.provenance import COLLECTING
+from tinytensor.records import dataclass
 from tinytensor.tensor.formulas import (
     add,
     cos,

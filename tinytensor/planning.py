@@ -177,7 +177,7 @@ def _key_of(kernel: Kernel, device: AnyDevice) -> Key:
 
 def _target_of(device: AnyDevice) -> Target:
     """Return what the compiler plans for: under TT_STRESS a machine that is small everywhere."""
-    target = device.target.with_tf32() if config.fp32_matmul == "tf32" else device.target
+    target = device.target.with_fp32_matmul(config.fp32_matmul)
     return target.stressed() if config.stress else target
 
 

@@ -15,18 +15,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, field
+from typing import Any
 
 from tinytensor.captures import Launched, watch_launches
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.runtime.device import AnyDevice
 from tinytensor.timing import Stage, own_seconds, stage, watch
-
-if TYPE_CHECKING:
-    from tinytensor.report import Work
 
 BUILD = "compile: build"  # one program each; side by side, so their times do not add up
 LAUNCH, KERNELS, REST = "launch", "kernels on the host", "the program itself"
@@ -61,8 +59,7 @@ class KernelTime:
         """Its operations and bytes, if they are known: `flops` and `bytes_moved`."""
         if self.kernel is None:
             return {}
-        found: Work = lazy_import("tinytensor.report", None, "profile").work_of(self.kernel)
-        return asdict(found)
+        return asdict(lazy_import("tinytensor.report", None, "profile").work_of(self.kernel))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +150,10 @@ def profile() -> Iterator[Profile]:
         try:
             yield found
         finally:
-            devices = {each.device.name: each.device for each in launched}
-            moments = {name: _Moment(device) for name, device in devices.items()}
+            moments = {each: _Moment(each) for each in {launch.device for launch in launched}}
             found.seconds = time.perf_counter() - found.begin
             found.stages, found.counts = watched.stages, dict(watched.counts)
-            found.kernels = [_kernel_time(each, moments[each.device.name]) for each in launched]
+            found.kernels = [_kernel_time(each, moments[each.device]) for each in launched]
 
 
 class _Moment:
@@ -199,8 +195,7 @@ def _lines(found: Profile) -> list[str]:
         rates = [works[each.name].get(what, 0) / mean_us / 1e3 for what in ("flops", "bytes_moved")]
         lines.append(f"{_row(each, found.device_us)}{rates[0]:10.2f}{rates[1]:9.2f}")
     lines.append(f"{'host stage':44}{'count':>6}{'us':>12}{'share':>9}")
-    stages = found.by_stage()
-    lines += [_row(each, total_us) for each in stages]
+    lines += [_row(each, total_us) for each in found.by_stage()]
     lines += [f"compiled {each.detail} {each.seconds * 1e3:.1f} ms" for each in found.compiled]
     return lines + [found.cache_line(each) for each in CACHES if found.hit_rate(each) is not None]
 

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from tinytensor.lazy import lazy_import
 from tinytensor.ops.kernel import Kernel, Winner
 from tinytensor.ops.program import LaunchShape, Program, TensorMap
 from tinytensor.ops.text import show
+from tinytensor.records import dataclass
 from tinytensor.runtime.cache import open_cache
 from tinytensor.target import Target
 from tinytensor.timing import stage, timed

@@ -8,12 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from tinytensor.errors import Site
 from tinytensor.ops.uop import UOp, substitute_all, walk
+from tinytensor.records import dataclass
 
 Module = Any  # of nn, which lies above this
 

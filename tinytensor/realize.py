@@ -6,7 +6,7 @@ import sys
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from types import ModuleType
 from typing import Any
@@ -24,6 +24,7 @@ from tinytensor.ops.op import VIEWS, Op
 from tinytensor.ops.size import are_same, value_of
 from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
 from tinytensor.program_cache import winners_stamp
+from tinytensor.records import dataclass
 from tinytensor.replay import Replay
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Device, default_device

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from types import ModuleType
@@ -19,6 +18,7 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import Program
 from tinytensor.ops.uop import living_nodes, walk
+from tinytensor.records import dataclass
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Start, Step
 from tinytensor.timing import stage, timed
@@ -165,6 +165,11 @@ class Replay:
     def names(self) -> tuple[str, ...]:
         """Return the names of the kernels, in order."""
         return tuple([each.compiled.name for each in self.launches])
+
+    def told(self) -> str:
+        """Say in a phrase how they start; nothing where there is but one way."""
+        told = [each.start.launcher.told for each in self.calls]
+        return ", ".join([each() for each in told if each is not None])
 
     def _allocate(
         self, leaves: Sequence[Buffer], results: list[Buffer], given: Given

@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from tinytensor.ops.op import ELEMENTWISE, Mark, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp, nbytes_of, substitute_all, walk
+from tinytensor.records import dataclass
 from tinytensor.schedule.cost import (
     MOVED_PER_HELD,
     Load,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tinytensor.records import dataclass
 from tinytensor.report import Planned, capture, work_of
 from tinytensor.runtime.device import Device
 from tinytensor.tensor.tensor import Tensor

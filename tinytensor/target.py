@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
+
+from tinytensor.records import dataclass
 
 GPU_ROW_BYTES = 512 * 8 * 16  # 512 threads with 8 vectors each
 
@@ -17,9 +19,9 @@ class Rates:
     Units: `read` and `write` in bytes of memory a second, `cache` of bytes read or written in cache
     (a CPU reads a line before it writes to it, and brings that to memory later); `flops`
     in float32 operations a second of a product, where a multiply-add is two; `half_flops` the same
-    of matrix instructions on halves, `computed_half_flops` when a factor is not copied as it lies,
-    but computed on the way; `functions` in the unit of `schedule/cost.py` a second, of which a
-    float32 exponential takes `exponential`.
+    of matrix instructions on halves (twice that on bytes), `computed_half_flops` when a factor is
+    not copied as it lies, but computed on the way; `functions` in the unit of `schedule/cost.py` a
+    second, of which a float32 exponential takes `exponential`.
     """
 
     read: float
@@ -76,10 +78,10 @@ class Target:
         """
         return GPU_ROW_BYTES if self.kind == "cuda" else self.l2_bytes // 4
 
-    def with_tf32(self) -> Target:
-        """Return this machine allowed to round the factors of float32 products to TF32."""
-        can = "wgmma" in self.features
-        return replace(self, features=self.features | {"tf32"}) if can else self
+    def with_fp32_matmul(self, how: str) -> Target:
+        """Return this machine allowed to compute float32 products from TF32, if it can and may."""
+        can = "wgmma" in self.features and how != "exact"
+        return replace(self, features=self.features | {how}) if can else self
 
     def stressed(self) -> Target:
         """Return this machine with narrow vectors, little cache and small kernels.

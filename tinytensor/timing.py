@@ -11,8 +11,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
+
+from tinytensor.records import dataclass
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")

@@ -10,7 +10,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import TraceError, caller_site
 from tinytensor.ops.uop import UOp, buffer
 from tinytensor.realize import from_host
+from tinytensor.records import dataclass
 
 # This lies below tensors, modules and optimizers, and only remembers them.
 Tensor = Any

@@ -8,7 +8,6 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +24,7 @@ from tinytensor.ops.program import Program
 from tinytensor.ops.uop import UOp, walk
 from tinytensor.program_cache import find_winner, keep_winner
 from tinytensor.progress import Progress
+from tinytensor.records import dataclass
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice
 from tinytensor.target import Target

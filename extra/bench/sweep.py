@@ -50,12 +50,12 @@ class Product:
     dtype: DType
     layout: str = "NT"
     has_bias: bool = False
-    rounds: bool = False  # factors to TF32
+    how: str = "exact"  # products of float32
 
     @property
     def name(self) -> str:
         """Say it in a word."""
-        kind = "tf32" if self.rounds else SHORT[self.dtype.name]
+        kind = SHORT[self.dtype.name] if self.how == "exact" else self.how
         return f"{kind}-{self.m}x{self.n}x{self.k}-{self.layout}{'-bias' * self.has_bias}"
 
     @property
@@ -98,7 +98,8 @@ PRODUCTS = (
     *[Product(m, 768, 8192, BF16, "TN") for m in (768, 3072)],
     Product(1280, 5120, 8192, BF16, "TN"),
     Product(2560, 2560, 2560, BF16),
-    Product(4096, 4096, 4096, F32, rounds=True),
+    *[Product(4096, 4096, 4096, F32, how=how) for how in ("tf32", "3xtf32")],
+    Product(2048, 2048, 2048, F32, how="3xtf32"),
     Product(2048, 2048, 2048, F32),
     Product(1024, 1024, 1024, F32, "NN"),
 )
@@ -116,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = 0
     begin = time.monotonic()
     for product in products:
-        with config(fp32_matmul="tf32" if product.rounds else "exact", tune="0"):
+        with config(fp32_matmul=product.how, tune="0"):
             records = sweep(product, device, options.most, options.seconds)
         print(line_of(records), flush=True)
         wrong += any("problem" in each or each.get("wrong") for each in records)
@@ -200,7 +201,7 @@ def rounded(values: Array, dtype: DType) -> Array:
 
 def target_of(device: AnyDevice) -> Target:
     """Give what a device's kernels are planned for now."""
-    return device.target.with_tf32() if config.fp32_matmul == "tf32" else device.target
+    return device.target.with_fp32_matmul(config.fp32_matmul)
 
 
 def kernel_of(product: Product, device: AnyDevice, target: Target) -> Kernel:

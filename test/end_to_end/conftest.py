@@ -25,9 +25,9 @@ class LaunchCount:
         monkeypatch.setattr(device, "run", self._counted)
 
     def _counted(self, work, buffers, scalars=(), *, extents=()):
-        if extents and hasattr(work, "tables"):
+        if extents and hasattr(work, "parts"):
             addresses = [each.address for each in buffers]
-            self.count += len(list(work.tables(addresses, extents)))
+            self.count += len(work.parts(addresses, extents))
         else:
             self.count += len(getattr(work, "launches", (work,)))
         self._run(work, buffers, scalars, extents=extents)

@@ -56,13 +56,13 @@ def test_a_wrong_result_is_said(monkeypatch, capsys):
 
 @pytest.mark.parametrize("product", sweep.PRODUCTS, ids=lambda each: each.name)
 def test_each_product_has_forty_candidates_of_different_names(product):
-    target = SM90A.with_tf32() if product.rounds else SM90A
+    target = SM90A.with_fp32_matmul(product.how)
     kernel = sweep.kernel_of(product, Hopper, target)
     taken = take(kernel, target)
 
     names = [each.name for each in taken.plan.candidates(taken.facts, target)]
 
-    is_own = product.dtype.is_half or product.rounds
+    is_own = product.dtype.is_half or product.how != "exact"
     assert taken.plan.name == ("hopper" if is_own else "multiply-add")
     assert len(set(names)) == len(names) >= 40
 

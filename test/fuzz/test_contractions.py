@@ -16,7 +16,10 @@ IN_THE_SUITE = 50
 ALL = 550
 MOST_PRODUCTS = {"CPU": 2**15, "CUDA": 2**21}  # the reference holds each one
 LONGEST = {"CPU": 70, "CUDA": 700}
-DTYPES = (*[dtypes.float16, dtypes.bfloat16, dtypes.float32] * 3, dtypes.float64, dtypes.int32)
+DTYPES = (
+    *[dtypes.float16, dtypes.bfloat16, dtypes.float32] * 3,
+    *(dtypes.float64, dtypes.int32, dtypes.int8, dtypes.int8, dtypes.uint8),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +73,7 @@ class RandomProduct:
 
     def dense(self, shape):
         if self.is_whole:
-            values = self.rng.integers(-3, 4, shape)
+            values = self.rng.integers(-3 if self.dtype.min < 0 else 0, 4, shape)
         else:
             values = self.rng.standard_normal(shape)
         values = values.astype(self.dtype.value_numpy)
@@ -106,6 +109,8 @@ class RandomProduct:
     def made(self):
         a = self.before(self.tensor(*self.batch, self.m, self.k))
         b = self.before(self.tensor(*self.batch, self.k, self.n))
+        if self.dtype.bits == 8 and self.rng.integers(4):  # else the sum wraps
+            a, b = a.int(), b.int()
         return self.after(a @ b)
 
 

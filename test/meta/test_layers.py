@@ -7,7 +7,7 @@ from meta.tree import PACKAGE, Source, python_sources
 
 # Each line may import the lines above it, and its own.
 LEVELS = (
-    ("errors", "config", "lazy", "dtype", "target", "progress", "timing"),
+    ("records", "errors", "config", "lazy", "dtype", "target", "progress", "timing"),
     ("ops",),
     ("schedule", "codegen", "runtime"),
     (

@@ -35,7 +35,7 @@ COMPILER = {
     *("program_cache", "schedule_cache", "captures", "families", "structure", "tune"),
 }
 AROUND = {"jit", "tracing", "provenance", "variable", "explain", "profile", "progress", "report"}
-BASE = {"errors", "config", "lazy", "dtype", "target", "timing"}
+BASE = {"records", "errors", "config", "lazy", "dtype", "target", "timing"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 

@@ -14,6 +14,7 @@ from tinytensor.ops.fragments import (
     ldmatrix_position,
     mma_shape,
     place_along,
+    words_of,
 )
 from tinytensor.ops.tile import place_in_stage
 
@@ -54,6 +55,17 @@ def test_fragments_of_m16n8k16_are_those_of_the_figures(position, figure):
     assert found == {cell: cell for cell in figure}
 
 
+# "Matrix Fragments for mma.m16n8k32", of 8-bit types.
+BYTES_A_FIGURE = {
+    **{(0, 0): (0, 0), (0, 3): (0, 3), (0, 4): (1, 0), (0, 15): (3, 3), (7, 15): (31, 3)},
+    **{(8, 0): (0, 4), (15, 15): (31, 7), (0, 16): (0, 8), (0, 31): (3, 11), (8, 16): (0, 12)},
+}
+BYTES_B_FIGURE = {
+    **{(0, 0): (0, 0), (3, 0): (0, 3), (4, 0): (1, 0), (15, 0): (3, 3), (0, 7): (28, 0)},
+    **{(16, 0): (0, 4), (19, 0): (0, 7), (31, 7): (31, 7)},
+}
+
+
 # "Matrix Fragments for mma.m8n8k4 with .f64", and for m16n8k4 with .f64: one element a register.
 DOUBLE_A_FIGURE = {
     **{(0, 0): (0, 0), (0, 3): (3, 0), (7, 3): (31, 0), (8, 0): (0, 1), (15, 3): (31, 1)},
@@ -88,12 +100,22 @@ def test_lanes_that_read_together_meet_all_banks(k_major):
 
 
 @pytest.mark.parametrize(
-    ("position", "count", "cells"), [(a_position, 8, 256), (b_position, 4, 128)]
+    ("position", "figure"), [(a_position, BYTES_A_FIGURE), (b_position, BYTES_B_FIGURE)]
 )
-def test_lanes_hold_each_element_of_an_operand_once(position, count, cells):
-    held = {position(lane, element) for lane in range(32) for element in range(count)}
+def test_fragments_of_m16n8k32_are_those_of_the_figures(position, figure):
+    found = {cell: position(*held, 4) for cell, held in figure.items()}
 
-    assert len(held) == cells
+    assert found == {cell: cell for cell in figure}
+
+
+@pytest.mark.parametrize("held", [2, 4])
+@pytest.mark.parametrize(("position", "registers"), [(a_position, 4), (b_position, 2)])
+def test_lanes_hold_each_element_of_an_operand_once(position, registers, held):
+    count = registers * held
+
+    places = {position(lane, element, held) for lane in range(32) for element in range(count)}
+
+    assert len(places) == 32 * count
 
 
 def test_ldmatrix_gives_the_figure_and_its_transpose():
@@ -153,13 +175,25 @@ def test_a_warp_holds_its_own_rectangle_of_a_block():
 def test_a_name_tells_the_shape():
     shape = mma_shape("m64n128k16.bf16")
 
-    assert (shape.m, shape.n, shape.k, shape.a) == (64, 128, 16, dtypes.bfloat16)
+    assert (shape.m, shape.n, shape.k) == (64, 128, 16)
+    assert shape.a is shape.b is dtypes.bfloat16
     assert shape.accumulate is dtypes.float32
+
+
+def test_factors_of_bytes_may_have_two_words_and_sum_int32():
+    shape = mma_shape("m16n8k32.s8.u8")
+
+    assert (shape.a, shape.b, shape.accumulate) == (dtypes.int8, dtypes.uint8, dtypes.int32)
+    assert words_of(shape.a, shape.b) == "s8.u8"
+    assert words_of(shape.a, shape.a) == "s8"
 
 
 @pytest.mark.parametrize(
     "name",
-    ["m16n16k16.f16", "m64n12k16.f16", "m64n264k16.f16", "m16n8k8.tf32", "m16n8k8.f64"],
+    [
+        *("m16n16k16.f16", "m64n12k16.f16", "m64n264k16.f16", "m16n8k8.tf32", "m64n64k16.s8"),
+        *("m64n40k32.s8", "m64n64k32.f16", "m64n64k16.f16.bf16", "m64n64k32.s4", "m16n8k8.f64"),
+    ],
 )
 def test_a_name_of_no_instruction_is_refused(name):
     with pytest.raises(InternalError, match="no instruction has this name"):

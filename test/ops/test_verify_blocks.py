@@ -338,7 +338,7 @@ EFFECT = a.EffectAttrs(1)
         (Op.LDMATRIX, I32, (tile(), ZERO), ab.FragmentAttrs(1, False), "gives uint32x4"),
         (
             *(Op.LDMATRIX, dtypes.uint32.vector(4), (tile(F32), ZERO)),
-            *(ab.FragmentAttrs(1, False), "reads elements of 16 bits"),
+            *(ab.FragmentAttrs(1, False), "reads elements of 8 or 16 bits"),
         ),
         (Op.MBARRIER_ARRIVE, VOID, (tile(), ZERO), EFFECT, "is about something"),
         (

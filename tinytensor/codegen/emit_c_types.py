@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 from tinytensor.dtype import DType, decode, dtypes
+from tinytensor.records import dataclass
 
 CKind = Literal["f", "i", "u", "b"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tinytensor.codegen.emit_c_functions import (
     bitcast_function,
@@ -26,6 +25,7 @@ from tinytensor.errors import InternalError
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.op import COMPARE, Op
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 SYMBOLS = {

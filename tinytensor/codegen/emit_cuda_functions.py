@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tinytensor.codegen.emit_c_types import CType, storage_type
 from tinytensor.codegen.instructions import Function
 from tinytensor.codegen.instructions_cuda import PtxInstruction
 from tinytensor.dtype import DType, dtypes
+from tinytensor.records import dataclass
 
 # How PTX calls a register, by the bits of an integer or a float.
 INTEGER_CONSTRAINTS = {16: "h", 32: "r", 64: "l"}

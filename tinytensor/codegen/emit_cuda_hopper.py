@@ -111,13 +111,20 @@ def _wait(e: CudaWriter, node: UOp) -> None:
 
 def _pin(e: CudaWriter, accumulators: Sequence[UOp]) -> None:
     """Keep the compiler from moving uses of accumulators past this place."""
-    for accumulator in [e.find(each) for each in accumulators]:
+    for node in accumulators:
+        accumulator, letter = e.find(node), _letter(node)
         count = len(fields_of(accumulator))
         e.line("#pragma unroll")
         e.line(
-            f'for (int i = 0; i < {count}; i++) asm volatile("" : "+f"({accumulator.text}[i]) :: '
+            f'for (int i = 0; i < {count}; i++) asm volatile("" : "+{letter}"({accumulator.text}'
+            "[i]) :: "
             '"memory");'
         )
+
+
+def _letter(accumulator: UOp) -> str:
+    """Return the constraint of a register that holds a sum."""
+    return "f" if accumulator.dtype.is_float else "r"
 
 
 def _wgmma(e: CudaWriter, node: UOp) -> None:
@@ -158,8 +165,9 @@ def wgmma_function(node: UOp) -> Function:
     kinds = "".join("k" if each else "m" for each in (attrs.a_k_major, attrs.b_k_major))
     name = f"wgmma_{attrs.instruction.replace('.', '_')}_{kinds}"
     template = hopper.wgmma_template(attrs.instruction, attrs.a_k_major, attrs.b_k_major)
-    outputs = ", ".join([f'"+f"(d[{number}])' for number in range(count)])
-    params = f"float (&d)[{count}], unsigned long long x, unsigned long long y, int adds"
+    letter, field = _letter(node.operands[0]), storage_type(node.operands[0].dtype.scalar).name
+    outputs = ", ".join([f'"+{letter}"(d[{number}])' for number in range(count)])
+    params = f"{field} (&d)[{count}], unsigned long long x, unsigned long long y, int adds"
     inputs = '"l"(x), "l"(y), "r"(adds)'
     body = f'    asm volatile("{template}"\n        : {outputs}\n        : {inputs});'
     return Function(name, f"{DEVICE} void {name}({params})\n{{\n{body}\n}}")

@@ -7,7 +7,6 @@ or words that hold several narrow lanes, the first one lowest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tinytensor.codegen.emit_c_types import CType, constant_text, mask_type, storage_type
 from tinytensor.codegen.emit_c_values import EXPRESSIONS as C_EXPRESSIONS
@@ -18,6 +17,7 @@ from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 
 WORD = CType("u", 32)
 WORD_BYTES = 4

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from tinytensor.dtype import dtypes
@@ -17,6 +16,7 @@ from tinytensor.errors import InternalError
 from tinytensor.ops.attrs import CallAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import Number, UOp, binary, bitcast, cast, compare, operand, where
+from tinytensor.records import dataclass
 
 # Polynomials, highest power first; minimax fits of this project, rounded to float32.
 # e**r for |r| <= ln(2) / 2.

@@ -6,12 +6,11 @@ features, or the compiler is Clang, the same function is a loop over lanes, whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tinytensor.codegen.emit_c_types import CType, storage_type
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 

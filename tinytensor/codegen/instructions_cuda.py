@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 from tinytensor.dtype import DType, dtypes
-from tinytensor.ops.fragments import WARP_THREADS, mma_shape
+from tinytensor.ops.fragments import OF_WARPS, WARP_THREADS, WORDS, mma_shape
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 
@@ -101,7 +101,7 @@ INSTRUCTIONS = {
 }
 
 
-def _mma_row(name: str, features: frozenset[str] = MMA) -> PtxInstruction:
+def _mma_row(name: str) -> PtxInstruction:
     """A warp's matrix instruction, by its name."""
     made = mma_shape(name)
     factors = made.fragment(made.m * made.k), made.fragment(made.k * made.n)
@@ -111,11 +111,13 @@ def _mma_row(name: str, features: frozenset[str] = MMA) -> PtxInstruction:
         ", ".join([f"%{next(numbers)}" for _ in range(each.lanes)])
         for each in (sums, *factors, sums)
     ]
-    shape, word = name.split(".")
-    total = "f64" if made.accumulate is F64 else "f32"
-    words = f"mma.sync.aligned.{shape}.row.col.{total}.{word}.{word}.{total}"
-    template = f"{words} {{{'}, {'.join(fields)}}};"
-    row = (Op.MMA, f"mma_{shape}_{word}", sums, (*factors, sums), template, features)
+    total = SUM_WORDS[made.accumulate]
+    shape = f"m{made.m}n{made.n}k{made.k}"
+    words = f"{total}.{WORDS[made.a]}.{WORDS[made.b]}.{total}"
+    template = f"mma.sync.aligned.{shape}.row.col.{words} {{{'}, {'.join(fields)}}};"
+    wide = made.accumulate is F64 and made.m > LEAST_ROWS
+    features = MMA_F64 if wide else MMA
+    row = (Op.MMA, f"mma_{name.replace('.', '_')}", sums, (*factors, sums), template, features)
     return PtxInstruction(*row)
 
 
@@ -132,10 +134,17 @@ def _copy_row(nbytes: int) -> PtxInstruction:
     return PtxInstruction(Op.COPY_ASYNC, name, VOID, (SHARED, GLOBAL, I32), template, COPY, True)
 
 
-MMA_ROWS = {
-    **{name: _mma_row(name) for name in ("m16n8k16.f16", "m16n8k16.bf16", "m8n8k4.f64")},
-    "m16n8k4.f64": _mma_row("m16n8k4.f64", MMA_F64),
-}
+SUM_WORDS = {F32: "f32", F64: "f64", I32: "s32"}
+LEAST_ROWS = 8
+MMA_ROWS = {name: _mma_row(name) for name in OF_WARPS}
+
+
+def instructions_on(a: DType, b: DType) -> list[str]:
+    """Return the matrix instructions of a warp that take such factors, the fastest first."""
+    shapes = {name: mma_shape(name) for name in MMA_ROWS}
+    return [name for name, shape in shapes.items() if shape.a is a and shape.b is b]
+
+
 LDMATRIX = _ldmatrix_row("ldmatrix", "")
 LDMATRIX_TRANSPOSED = _ldmatrix_row("ldmatrix_transposed", ".trans")
 COPY_ROWS = {nbytes: _copy_row(nbytes) for nbytes in (4, 8, 16)}

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from tinytensor.codegen.instructions_cuda import GLOBAL, I32, SHARED, VOID, PtxInstruction
+from tinytensor.codegen.instructions_cuda import (
+    GLOBAL,
+    I32,
+    SHARED,
+    SUM_WORDS,
+    VOID,
+    PtxInstruction,
+)
 from tinytensor.dtype import DType
 from tinytensor.ops import tile as tiles
-from tinytensor.ops.fragments import mma_shape
+from tinytensor.ops.fragments import WORDS, mma_shape
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
 
@@ -98,18 +105,19 @@ def launched_registers(threads: int) -> int:
 def wgmma_template(instruction: str, a_k_major: bool, b_k_major: bool) -> str:
     """Write a warpgroup's product: %0 .. are the accumulators, then two descriptors, and adds.
 
-    The predicate says whether the accumulator is added to; the ones are signs; the last two
-    immediates transpose what does not lie along k.
+    The predicate says whether the accumulator is added to; the ones are signs, of floats; the last
+    two immediates transpose what does not lie along k.
     """
     shape = mma_shape(instruction)
-    word = instruction.partition(".")[2]
+    kinds = f"{SUM_WORDS[shape.accumulate]}.{WORDS[shape.a]}.{WORDS[shape.b]}"
     count = shape.n // 2
     accumulators = ", ".join([f"%{number}" for number in range(count)])
-    turns = "" if word == "tf32" else f", {int(not a_k_major)}, {int(not b_k_major)}"
+    signs = ", 1, 1" if shape.accumulate.is_float else ""
+    turns = f", {int(not a_k_major)}, {int(not b_k_major)}" if shape.takes_any_major else ""
     return (
         f"{{ .reg .pred adds; setp.ne.b32 adds, %{count + 2}, 0; "
-        f"wgmma.mma_async.sync.aligned.m64n{shape.n}k{shape.k}.f32.{word}.{word} "
-        f"{{{accumulators}}}, %{count}, %{count + 1}, adds, 1, 1{turns}; }}"
+        f"wgmma.mma_async.sync.aligned.m64n{shape.n}k{shape.k}.{kinds} "
+        f"{{{accumulators}}}, %{count}, %{count + 1}, adds{signs}{turns}; }}"
     )
 
 

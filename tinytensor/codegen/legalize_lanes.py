@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.builder import lane, shuffle, splat, stack
 from tinytensor.codegen.instructions_cuda import is_instruction
@@ -18,6 +18,7 @@ from tinytensor.ops.attrs import AccessAttrs
 from tinytensor.ops.linear import UNORDERED, Linear, is_pure
 from tinytensor.ops.op import ELEMENTWISE, MACHINE, Op
 from tinytensor.ops.uop import UOp, const
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 LANEWISE = ELEMENTWISE | {*MACHINE, Op.CALL}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.builder import lane, stack
 from tinytensor.codegen.double_fragments import DoubleSide
@@ -19,12 +19,13 @@ from tinytensor.ops.fragments import WARP_THREADS, MmaShape, mma_shape
 from tinytensor.ops.linear import UNORDERED, Linear, is_pure
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast, const, where
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 COPY_BYTES = 16  # the most one thread moves at once
 LEAST_COPY_BYTES = 4  # a smaller access goes through a register
 SWIZZLE_ROWS = 8  # rows further apart by a multiple of it are swizzled alike
-HALF_FRAGMENT = 8  # rows and columns of the matrices that ldmatrix loads
+HALF_FRAGMENT = 8  # rows of the matrices that ldmatrix loads, of 16 bytes each
 
 
 def legalize_tiles(linear: Linear, target: Target) -> Linear:
@@ -226,6 +227,7 @@ class _Side:
         self.extent = whole // warps
         self._lowering = lowering
         self._tile = tile
+        self._half_of_k = COPY_BYTES // tile.dtype.itemsize
         self._k_major = k_major
         self._begin = warp * self.extent
         self._stage_start = stage * (rows * columns)
@@ -234,7 +236,7 @@ class _Side:
         """Load the m x k fragments of one k step: matrices go down m, then along k."""
         lane = self._lowering.lane
         along_m = lane % MMA_M if self._k_major else lane // HALF_FRAGMENT % 2 * HALF_FRAGMENT
-        along_k = lane // MMA_M * HALF_FRAGMENT
+        along_k = lane // MMA_M * self._half_of_k
         if not self._k_major:
             along_k = along_k + lane % HALF_FRAGMENT
         return [self._load(along_m, at, along_k, step) for at in range(0, self.extent, MMA_M)]
@@ -258,7 +260,7 @@ class _Side:
 
     def _along_k_of_columns(self) -> UOp:
         lane = self._lowering.lane
-        return lane // HALF_FRAGMENT % 2 * HALF_FRAGMENT if self._k_major else lane % MMA_M
+        return lane // HALF_FRAGMENT % 2 * self._half_of_k if self._k_major else lane % MMA_M
 
     def _load(self, along: UOp, at: int, along_k: UOp, step: int) -> UOp:
         """Load the fragment that is `at` further along m (or n) and `step` along k.

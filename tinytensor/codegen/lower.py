@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.emit_c import emit_c
 from tinytensor.codegen.emit_cuda import emit_cuda
@@ -18,6 +18,7 @@ from tinytensor.ops.kernel import Decision, Kernel, Winner
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.program import Program
 from tinytensor.ops.verify import verify_indexed, verify_linear
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 from tinytensor.timing import Stage, timed, watch
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -26,6 +25,7 @@ from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops.kernel import Decision, Kernel, Winner
 from tinytensor.ops.linear import Linear
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 

@@ -6,11 +6,11 @@ Outside of a program the same is done while values are computed (`realize.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tinytensor import realize
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
+from tinytensor.records import dataclass
 from tinytensor.replay import NOTHING_GIVEN, Given, Replay, Result
 from tinytensor.runtime.buffer import Buffer
 
@@ -60,6 +60,10 @@ class Legs:
     def names(self) -> tuple[str, ...]:
         """Return the names of the kernels of all legs, and who decides between."""
         return tuple([name for each in self._legs for name in each.names])
+
+    def told(self) -> str:
+        """Say in a phrase how they start."""
+        return f"{len(self._legs)} legs"
 
 
 def prepare(

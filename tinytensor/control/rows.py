@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinytensor.control.run import Scan, Spec, copied
 from tinytensor.control.trace import Traced, place_like, traced
@@ -12,6 +11,7 @@ from tinytensor.grad import Gradients, requires_gradient, route
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast, walk
 from tinytensor.realize import contents_of
+from tinytensor.records import dataclass
 from tinytensor.runtime.buffer import ALIGNMENT_BYTES
 from tinytensor.tensor.formulas import add
 from tinytensor.tensor.joining import join

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ from tinytensor.ops.attrs import RunAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, buffer, walk
 from tinytensor.realize import Probe, contents_of, expect, probes_below, to_host
+from tinytensor.records import dataclass
 from tinytensor.replay import NOTHING_GIVEN, Given, Replay
 from tinytensor.runtime.buffer import Buffer, BufferPart
 from tinytensor.runtime.device import Device

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tinytensor.control.run import Body, copied
@@ -15,6 +14,7 @@ from tinytensor.jit.structure import Nest, parts_of, with_tensors
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, buffer, cast, walk
 from tinytensor.realize import contents_of
+from tinytensor.records import dataclass
 from tinytensor.structure import variables_of
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.nodes import full_like, reshape

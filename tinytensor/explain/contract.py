@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import BINARY, UNARY, Mark, Op
 from tinytensor.ops.uop import UOp, walk
+from tinytensor.records import dataclass
 from tinytensor.schedule.describe import short_dtype
 
 ROUNDED = frozenset((*UNARY, *BINARY)) - {Op.NEG, Op.FLOOR, Op.TRUNC, Op.MAX, Op.MIN}

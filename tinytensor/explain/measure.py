@@ -6,7 +6,6 @@ import functools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 from tinytensor.captures import Forward
@@ -23,6 +22,7 @@ from tinytensor.ops.text import show
 from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
 from tinytensor.profile import MICRO, Profile, profile
 from tinytensor.provenance import Provenance, collect_provenance
+from tinytensor.records import dataclass
 from tinytensor.report import Planned, Scheduled, capture, load_of, merged, work_of
 from tinytensor.runtime.device import AnyDevice, Device
 from tinytensor.schedule.describe import describe
@@ -85,6 +85,7 @@ def explain_call(
     schedules = [each for each in notes if isinstance(each, Scheduled)]
     forward = [each.nodes for each in notes if isinstance(each, Forward)]
     decided = [each.sentence for each in notes if isinstance(each, Decided)]
+    programs = function.programs() if isinstance(function, Jitted) else []
     return Explanation(
         name=getattr(function, "__name__", type(function).__name__),
         device=", ".join(names) or "no device",
@@ -96,7 +97,8 @@ def explain_call(
         shortest=shortest,
         rates=planned[0].target.rates if planned else None,
         unfused_us=_unfused_us(schedules, planned[0].target) if planned else 0.0,
-        guards=_guards_of(function),
+        guards=programs[-1].guards if programs else (),
+        launched=programs[-1].launched if programs else "",
         decided=tuple(decided),
         misses=tuple(function.remarks) if isinstance(function, Jitted) else (),
     )
@@ -127,12 +129,6 @@ def _seconds(call: Callable[[], Nest], devices: Sequence[AnyDevice]) -> float:
     for each in devices:
         each.synchronize()
     return time.perf_counter() - begin
-
-
-def _guards_of(function: Callable[..., Nest]) -> tuple[str, ...]:
-    """Return what a jitted function relies on in its latest program."""
-    programs = function.programs() if isinstance(function, Jitted) else []
-    return programs[-1].guards if programs else ()
 
 
 def _touched_by(planned: Sequence[Planned]) -> Iterator[Touched]:

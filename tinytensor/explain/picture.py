@@ -8,13 +8,14 @@ to `#k1`, `#k2` and so on, and an arrow's classes name its ends: `f1 t2`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import escape
 from statistics import mean
 from typing import TYPE_CHECKING
 
 from tinytensor.explain.lines import module_words
 from tinytensor.explain.table import micros
+from tinytensor.records import dataclass
 
 if TYPE_CHECKING:
     from tinytensor.explain.record import ExplainedKernel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tinytensor.explain.apart import why_apart
 from tinytensor.explain.contract import NumericalContract
@@ -12,6 +11,7 @@ from tinytensor.explain.table import kernel_lines, table_lines
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.profile import MICRO, Profile
 from tinytensor.provenance import Provenance
+from tinytensor.records import dataclass
 from tinytensor.report import Work
 from tinytensor.schedule.cost import Load
 from tinytensor.target import Rates
@@ -117,9 +117,10 @@ class Explanation:
     `cold` is the profile of the first call, `warm` those of later ones, and `shortest` the one
     among these whose times are told, so that they add up: other work on the machine only adds to
     them. `plain_seconds` are those of calls between them that nobody watched. Predictions go by
-    `rates`. Of a jitted function, `guards` are what its latest program relies on, `misses` tell why
-    it was traced anew; `decided` is what the host decided on its way: which bodies it launched,
-    and how often. Units: `unfused_us` is the predicted time of one kernel per op, in µs.
+    `rates`. Of a jitted function, `guards` are what its latest program relies on, `launched` how
+    its kernels start, `misses` tell why it was traced anew; `decided` is what the host decided on
+    its way: which bodies it launched, and how often. Units: `unfused_us` is the predicted time of
+    one kernel per op, in µs.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Explanation:
     rates: Rates | None
     unfused_us: float
     guards: tuple[str, ...] = ()
+    launched: str = ""
     decided: tuple[str, ...] = ()
     misses: tuple[str, ...] = ()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinytensor.explain.lines import common_words, module_words, provenance_words
 from tinytensor.ops.kernel import Decision
 from tinytensor.ops.uop import UOp
 from tinytensor.profile import CACHES, MICRO, Profile
+from tinytensor.records import dataclass
 from tinytensor.schedule.describe import short_count, short_size, short_time
 from tinytensor.target import Rates
 
@@ -178,6 +178,7 @@ def details_of(found: Explanation) -> dict[str, str]:
         "break-even": _break_even(found),
         "decided": " ".join(found.decided),
         "guards": "; ".join(found.guards),
+        "launched": found.launched,
         "misses": " ".join(found.misses),
     }
 

@@ -6,7 +6,6 @@ import functools
 import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -20,6 +19,7 @@ from tinytensor.jit.program import MISS, Miss, Program
 from tinytensor.jit.quick import Quick, Tally, write_quick
 from tinytensor.jit.structure import Fact, Flat, flatten
 from tinytensor.jit.words import changed, restructured, told_of
+from tinytensor.records import dataclass
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.grad_mode import MODE
@@ -38,11 +38,15 @@ TRACING = ForkSafeLock()
 
 @dataclass(frozen=True, slots=True)
 class ProgramRecord:
-    """What there is to know of a program: what must hold for it, its kernels, its calls."""
+    """What there is to know of a program: what must hold for it, its kernels, its calls.
+
+    `launched` says in a phrase how a device starts the kernels, where it has several ways.
+    """
 
     guards: tuple[str, ...]
     kernels: tuple[str, ...]
     calls: int
+    launched: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,10 +61,10 @@ class Entry:
 
     def record(self) -> ProgramRecord:
         """Tell users of it."""
-        pairs = zip(self.names, self.key, strict=True)
-        guards = [f"{name} is {told_of(name, fact)}" for name, fact in pairs]
+        guards = [f"{n} is {told_of(n, it)}" for n, it in zip(self.names, self.key, strict=True)]
         guards += [f"{each.name} has not changed" for each in self.program.watches]
-        return ProgramRecord(tuple(guards), self.program.in_place.replay.names(), self.tally.calls)
+        replay = self.program.in_place.replay
+        return ProgramRecord(tuple(guards), replay.names(), self.tally.calls, replay.told())
 
 
 class Jitted(Generic[P, R]):

@@ -10,7 +10,7 @@ import functools
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from tinytensor.grad import requires_gradient
@@ -36,6 +36,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.size import bind, bind_again, now, recorded_claims, size_of, value_of
 from tinytensor.ops.uop import UOp, buffer, substitute_all, walk
 from tinytensor.realize import Probe, storage_of
+from tinytensor.records import dataclass
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.structure import rebound
 from tinytensor.tensor.base import Cell, TensorBase

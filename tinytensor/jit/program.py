@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 
 import numpy as np
@@ -18,6 +18,7 @@ from tinytensor.jit.structure import Builder, Nest
 from tinytensor.jit.words import kinds, seen, watched
 from tinytensor.ops.uop import UOp, buffer
 from tinytensor.realize import Probe, expect, storage_of
+from tinytensor.records import dataclass
 from tinytensor.replay import Replay
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import Device

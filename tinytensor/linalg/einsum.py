@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import DTypeError, ShapeError
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.uop import UOp, cast
+from tinytensor.records import dataclass
 from tinytensor.tensor.axes import broadcast_shapes, check_axis, flat_sizes
 from tinytensor.tensor.formulas import mul
 from tinytensor.tensor.nodes import broadcast, fold, permute, reshape, widen

@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tinytensor.nn.rounding import widened
+from tinytensor.records import dataclass
 from tinytensor.tensor.tensor import Tensor
 
 MOST_COMBS = 16  # each is a kernel

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Any, ClassVar, Protocol
 
 from tinytensor.dtype import DType
+from tinytensor.records import dataclass
 
 
 @unique

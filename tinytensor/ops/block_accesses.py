@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -18,6 +17,7 @@ from tinytensor.ops.interpret import Array, from_storage, to_storage
 from tinytensor.ops.op import Op
 from tinytensor.ops.tile import CHUNK_BYTES, element_index, stage_bytes
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 
 
 def _load(warp: Warp, node: UOp, index: Array, *guard: Array) -> Array:

@@ -7,11 +7,10 @@ that only grows. An access is in order when its agent has seen the times of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tinytensor.ops.interpret import Array
+from tinytensor.records import dataclass
 
 NOBODY = -1
 SEVERAL = -2

@@ -3,7 +3,7 @@
 Products of 16-bit floats are exact in float64; 16 of them are summed there in order of k, the
 accumulator is added, and the sum is rounded to its dtype: so every instruction gives the same bits,
 whatever its shape. Products of float64 are summed so in NumPy's widest float. Hardware sums in an
-order and width of its own.
+order and width of its own. Sums of integers wrap to int32.
 """
 
 from __future__ import annotations
@@ -41,9 +41,12 @@ MATRIX_ROWS = 8
 
 
 def multiply_add(x: Array, y: Array, z: Array) -> Array:
-    """Return x (m, k) @ y (k, n) + z (m, n), rounded to z's dtype after every 16 of k."""
+    """Return x (m, k) @ y (k, n) + z (m, n), in z's dtype after every 16 of k."""
+    if z.dtype == np.int32:  # far below the 53 bits of float64, which the factors come in
+        return (x @ y + z).astype(np.int64).astype(np.int32)
     wide = np.dtype(np.longdouble if z.dtype == np.float64 else np.float64)
-    x, y = x.astype(wide), y.astype(wide)
+    x = x.astype(wide)
+    y = y.astype(wide)
     with np.errstate(all="ignore"):
         for begin in range(0, x.shape[1], K_STEP):
             total: Array = np.zeros(z.shape, wide)
@@ -57,7 +60,8 @@ def multiply_add(x: Array, y: Array, z: Array) -> Array:
 def _ldmatrix(warp: Warp, node: UOp, index: Array) -> Array:
     warp.require_whole(node)
     source = node.operands[0]
-    spot = warp.locate(node, source, index, MATRIX_ROWS, LANES)
+    per_row = CHUNK_BYTES // source.dtype.itemsize
+    spot = warp.locate(node, source, index, per_row, LANES)
     spot.require_aligned(CHUNK_BYTES)
     found = spot.read(warp.access()).view(np.uint16)
     matrices = found.reshape(4, MATRIX_ROWS, MATRIX_ROWS).astype(np.uint32)
@@ -76,7 +80,8 @@ def _mma(warp: Warp, node: UOp, x: Array, y: Array, z: Array) -> Array:
     c = _gather(z, c_position, (shape.m, shape.n))
     product = multiply_add(a, b, c.astype(shape.accumulate.value_numpy))
     registers = range(z.shape[1])
-    return np.stack([product[c_position(LANES, register)] for register in registers], axis=1)
+    sums = [product[c_position(LANES, register)] for register in registers]
+    return np.stack(sums, axis=1)
 
 
 def _unpacked(packed: Array, dtype: DType) -> Array:

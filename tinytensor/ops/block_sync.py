@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from tinytensor.ops.interpret import Array
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 
 SEEN, FENCED = 0, 1
 

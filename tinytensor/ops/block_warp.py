@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from tinytensor.ops.linear import Grid, Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.text import numbers_at
 from tinytensor.ops.uop import Number, UOp
+from tinytensor.records import dataclass
 
 CLOSERS = (Op.ENDLOOP, Op.ENDIF, Op.ENDROLE)
 OPENERS = (Op.LOOP, Op.IF, Op.ROLE)

@@ -8,29 +8,30 @@ number within the threads that multiply.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops.attrs_blocks import TileMmaAttrs
+from tinytensor.records import dataclass
 
 WARP_THREADS = 32
 GROUP_WARPS = 4  # a warpgroup; its warps hold 16 rows each of 64
 Coordinate = Any  # an int, an array of ints or an integer node: whatever the lane is
-_NAMES = re.compile(r"m(\d+)n(\d+)k(\d+)\.(\w+)")
-# What the factors are, and what their products are summed in.
-_DTYPES = {
-    "f16": (dtypes.float16, dtypes.float32),
-    "bf16": (dtypes.bfloat16, dtypes.float32),
-    "tf32": (dtypes.float32, dtypes.float32),
-    "f64": (dtypes.float64, dtypes.float64),
+_NAMES = re.compile(r"m(\d+)n(\d+)k(\d+)\.(\w+)(?:\.(\w+))?")
+STEP_BYTES = 32  # of the values of k of one instruction, but for float64
+WORDS = {
+    **{dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "tf32"},
+    **{dtypes.int8: "s8", dtypes.uint8: "u8", dtypes.float64: "f64"},
 }
-_OF_WARPS = (
+_DTYPES = {word: dtype for dtype, word in WORDS.items()}
+_OF_BYTES = ("s8", "u8", "s8.u8", "u8.s8")
+OF_WARPS = (
     *("m16n8k16.f16", "m16n8k16.bf16"),
-    *("m8n8k4.f64", "m16n8k4.f64"),
+    *[f"m16n8k32.{words}" for words in _OF_BYTES],
+    *("m16n8k4.f64", "m8n8k4.f64"),
 )
-_OF_WARPGROUPS = ("k16.f16", "k16.bf16", "k8.tf32")
+_OF_WARPGROUPS = ("k16.f16", "k16.bf16", "k8.tf32", *[f"k32.{words}" for words in _OF_BYTES])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class MmaShape:
     a: DType
     b: DType
     accumulate: DType
+
+    @property
+    def takes_any_major(self) -> bool:
+        """Whether rows of an operand need not run along k."""
+        return self.a.bits == 16 or self.a is dtypes.float64
 
     @property
     def least(self) -> tuple[int, int, int]:
@@ -61,32 +67,45 @@ class MmaShape:
         return dtypes.uint32.vector(elements * self.a.bits // (32 * WARP_THREADS))
 
 
+def words_of(a: DType, b: DType) -> str:
+    """Return what an instruction's name calls its operands: `f16`, or `s8.u8` if they differ."""
+    return WORDS[a] if a is b else f"{WORDS[a]}.{WORDS[b]}"
+
+
+def mma_name(m: int, n: int, a: DType, b: DType) -> str:
+    """Return the name of the instruction of that shape and those operands."""
+    return f"m{m}n{n}k{STEP_BYTES // a.itemsize}.{words_of(a, b)}"
+
+
 def mma_shape(instruction: str) -> MmaShape:
-    """Return the shape that an instruction's name tells: `m16n8k16.f16`, `m64n128k8.tf32`.
+    """Return the shape that an instruction's name tells: `m16n8k16.f16`, `m64n128k32.s8.u8`.
 
     Raises: InternalError for a name of no instruction.
     """
     match = _NAMES.fullmatch(instruction)
-    m, n, k = map(int, match.groups()[:3]) if match else (0, 0, 0)
-    word = match[4] if match else ""
-    of_group = m == 64 and 8 <= n <= 256 and n % 8 == 0 and f"k{k}.{word}" in _OF_WARPGROUPS
-    if instruction not in _OF_WARPS and not of_group:
+    m, n, k = map(int, match.group(1, 2, 3)) if match else (0, 0, 0)
+    words = (match[4], match[5] or match[4]) if match else ("", "")
+    a, b = (_DTYPES.get(word, dtypes.bool) for word in words)  # no instruction takes bools
+    multiple = 16 if a.is_int and n >= 32 else 8
+    takes_n = m == 64 and 8 <= n <= 256 and n % multiple == 0
+    of_group = takes_n and instruction.partition(f"n{n}")[2] in _OF_WARPGROUPS
+    if instruction not in OF_WARPS and not of_group:
         raise InternalError(
-            f"mma: no instruction has this name: {instruction!r}; known are "
-            f"{', '.join(_OF_WARPS)} and m64nN of {', '.join(_OF_WARPGROUPS)} "
-            f"(N a multiple of 8 up to 256)."
+            f"mma: no instruction has this name: {instruction!r}; known are {', '.join(OF_WARPS)} "
+            f"and m64nN of {', '.join(_OF_WARPGROUPS)} (N a multiple of 8 up to 256, of integers "
+            f"from 32 on of 16)."
         )
-    factor, accumulate = _DTYPES[word]
-    return MmaShape(m, n, k, factor, factor, accumulate)
+    sums = dtypes.int32 if a.is_int else a if a is dtypes.float64 else dtypes.float32
+    return MmaShape(m, n, k, a, b, sums)
 
 
-# mma and ldmatrix, one warp. Elements share a register, `held` of them (two of 16 bits), the lowest
-# first; a float64 takes one of its own (or two, as hardware counts). So element e is part e % held
-# of register e // held.
+# mma and ldmatrix, one warp. Elements share a register, `held` of them (two of 16 bits, four of 8),
+# the lowest first; a float64 takes one of its own (or two, as hardware counts). So element e is
+# part e % held of register e // held.
 def a_position(lane: Coordinate, element: int, held: int = 2) -> tuple[Coordinate, Coordinate]:
     """Return (row, k) of one of a lane's elements of A. m8n8k4 has but one.
 
-    Source: PTX ISA, matrix fragments for mma.m16n8k16, m16n8k4 and m8n8k4.
+    Source: PTX ISA, matrix fragments for mma.m16n8k16, m16n8k32, m16n8k4 and m8n8k4.
     """
     register, part = divmod(element, held)
     return lane // 4 + 8 * (register % 2), lane % 4 * held + (part + 4 * held * (register // 2))

@@ -176,7 +176,7 @@ def _ldmatrix(node: UOp) -> Shape:
     _count(node, first=1)
     source = node.operands[0]
     check(source.op in ON_CHIP, node, "reads shared memory")
-    check(source.dtype.bits == 16, node, "reads elements of 16 bits")
+    check(source.dtype.bits in (8, 16), node, "reads elements of 8 or 16 bits")
     check(node.dtype is dtypes.uint32.vector(4), node, "gives uint32x4")
     return ()
 
@@ -220,6 +220,8 @@ def _tile_mma(node: UOp) -> Shape:
     least_m, least_n, least_k = shape.least
     same = k == k_of_y and k % least_k == 0
     check(same, node, f"k differs, or is no multiple of {least_k}")
+    along_k = attrs.a_k_major and attrs.b_k_major
+    check(along_k or shape.takes_any_major, node, "rows of 8-bit factors run along k")
     units_m = attrs.warps_m * 16 // least_m
     check(attrs.warps_m * 16 % least_m == 0, node, "its warps are no whole warpgroups")
     divides = m % (units_m * least_m) == 0 and n % (attrs.warps_n * least_n) == 0
@@ -292,7 +294,7 @@ def _wgmma(node: UOp) -> Shape:
     shape = mma_shape(node.attrs.instruction)
     check(adds.dtype is dtypes.bool, node, "adds or not: a bool")
     along_k = node.attrs.a_k_major and node.attrs.b_k_major
-    check(along_k or shape.a.bits == 16, node, "rows of 32-bit factors run along k")
+    check(along_k or shape.takes_any_major, node, "rows of factors of 8 or 32 bits run along k")
     check(shape.m == 16 * GROUP_WARPS, node, "is an instruction of a warpgroup")
     check(_are_indices(x_index, y_index), node, "places are int32 or int64")
     _check_products(node, shape, x, y)

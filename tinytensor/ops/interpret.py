@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from tinytensor.dtype import DType, dtypes, round_to_bfloat16
 from tinytensor.errors import InternalError
+from tinytensor.lazy import lazy_import
 from tinytensor.ops.op import Op
 from tinytensor.ops.philox import random_bits
 from tinytensor.ops.uop import Number, UOp
@@ -215,7 +215,8 @@ def _multiply_add_exactly(x: float, y: float, z: float) -> float:
     if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z)):
         # An infinite z wins over a product that only overflows.
         return z if math.isinf(z) and math.isfinite(x) and math.isfinite(y) else x * y + z
-    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    fraction = lazy_import("fractions", None, "interpret").Fraction
+    exact = fraction(x) * fraction(y) + fraction(z)
     if exact == 0:
         return x * y + z
     try:

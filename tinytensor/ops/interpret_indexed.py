@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -32,6 +31,7 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.uop import Number, UOp, exact_extent, walk
+from tinytensor.records import dataclass
 
 # The widest temporary, in elements: 64 MiB of float64 around a contraction, whose operands are
 # computed again for every block; elsewhere what stays in the second-level cache.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tinytensor.dtype import DType
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, by_number, walk
+from tinytensor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

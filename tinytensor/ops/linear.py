@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinytensor.dtype import dtypes
 from tinytensor.ops.extents import index_with
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.op import ELEMENTWISE, MACHINE, Op
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 
 # Values that depend on their operands alone; a load of what nobody has written is one too.
 PURE = ELEMENTWISE | {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from tinytensor.dtype import DType
 from tinytensor.ops.op import COMPARE, Op
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 
 Kind = Literal["any", "index", "integer", "whole", "user", "bool"]
 KINDS: dict[Kind, Callable[[DType], bool]] = {

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from tinytensor.errors import InternalError
 from tinytensor.ops.op import Op
 from tinytensor.ops.pattern import Operation, Pattern, match, may_match
 from tinytensor.ops.uop import UOp, walk
+from tinytensor.records import dataclass
 
 Result = Callable[..., UOp]
 Claim = Callable[..., bool]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tinytensor.ops.bounds import bounds_of, single_value
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, index_const, walk
+from tinytensor.records import dataclass
 
 MOST_TERMS = 64  # what is longer is left as written, so that the cost stays linear
 

@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
-from urllib.parse import quote, unquote
 
 from tinytensor.dtype import BY_NAME, DType
 from tinytensor.errors import InternalError
@@ -34,13 +33,13 @@ CLOSERS = (Op.ENDLOOP, Op.ELSE, Op.ENDIF, Op.ENDROLE)
 # Words: index expressions as attrs and programs hold them.
 def word_of(node: UOp) -> str:
     """Return the text of a node without spaces or commas."""
-    return quote(show(node), safe="")
+    return show(node).encode().hex()
 
 
 @lru_cache(maxsize=MOST_NUMBERS)
 def numbers_at(words: tuple[str, ...], scalars: tuple[float, ...]) -> tuple[int, ...]:
     """Return the values of index expressions in a launch with those scalars."""
-    return tuple([index_with(parse_node(unquote(word)), scalars) for word in words])
+    return tuple([index_with(parse_node(bytes.fromhex(word).decode()), scalars) for word in words])
 
 
 # Writing.

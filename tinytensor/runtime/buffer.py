@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tinytensor.errors import DeviceError, Site
+from tinytensor.records import dataclass
 
 if TYPE_CHECKING:
     from tinytensor.runtime.device import AnyDevice

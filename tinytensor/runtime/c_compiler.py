@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tinytensor.errors import CompileError, DeviceError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.program import Program
+from tinytensor.records import dataclass
 from tinytensor.runtime.build import build_all, explain_complaints, find_program, identify_file
 
 COMPILERS = ("cc", "gcc", "clang")

@@ -11,10 +11,10 @@ import stat
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 
 from tinytensor.config import config
 from tinytensor.lazy import lazy_import
+from tinytensor.records import dataclass
 from tinytensor.runtime.lock import ForkSafeLock
 
 MAGIC = b"tinyt-01"

@@ -21,11 +21,15 @@ from tinytensor.runtime.device import Launcher, Start, Step
 from tinytensor.runtime.host import HostDevice
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.runtime.probe import probe_target, read_processor
-from tinytensor.runtime.steps import NOTHING, Words, read_runner, words_of, write_table
+from tinytensor.runtime.steps import (
+    NOTHING,
+    Words,
+    make_builtin,
+    read_runner,
+    words_of,
+    write_table,
+)
 
-make_builtin = ctypes.pythonapi.PyCFunction_NewEx
-make_builtin.restype = ctypes.py_object
-make_builtin.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
 EXPORTS = ("step", "is_long")
 
 

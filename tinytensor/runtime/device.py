@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from tinytensor.config import config
 from tinytensor.errors import DeviceError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.program import Program
+from tinytensor.records import dataclass
 from tinytensor.runtime.buffer import Buffer, BufferPart, CachingAllocator, MemoryUse
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.target import Target
@@ -38,11 +38,13 @@ class Event:
 class Launcher:
     """What starts some work when it is called with the addresses of its params.
 
-    If there is a `workspace`, the address that it returns comes last.
+    If there is a `workspace`, the address that it returns comes last. `told` says in a phrase how
+    several kernels start.
     """
 
     start: Callable[..., object]
     workspace: Callable[[], int] | None
+    told: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

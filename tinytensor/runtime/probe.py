@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from dataclasses import dataclass
 
+from tinytensor.records import dataclass
 from tinytensor.target import DEFAULT_L2_BYTES, Target, cpu_target
 
 CPUINFO = "/proc/cpuinfo"

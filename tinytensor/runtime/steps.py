@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import struct
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from tinytensor.ops.program import Program
+from tinytensor.records import dataclass
 
 SOURCE = os.path.join(os.path.dirname(__file__), "steps.c")
+make_builtin = ctypes.pythonapi.PyCFunction_NewEx
+make_builtin.restype = ctypes.py_object
+make_builtin.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
 NOTHING = 0  # the base that is no address: what is added to it is a number
 
 
-def read_runner() -> Program:
+def read_runner(source: str = SOURCE) -> Program:
     """Return the program whose step is no function, but the record of one that Python calls.
 
     It is the method of a table, and takes the bases.
     """
-    with open(SOURCE, encoding="utf-8") as file:
+    with open(source, encoding="utf-8") as file:
         return Program("runner", file.read(), 0, 0)
 
 

@@ -8,10 +8,11 @@ Placed: after `kernels`, when nothing is joined any more but equal kernels.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, walk
+from tinytensor.records import dataclass
 from tinytensor.schedule.contraction import path_to_product
 from tinytensor.schedule.describe import describe, short_time
 from tinytensor.schedule.kernels import KernelCall

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tinytensor.dtype import DType
 from tinytensor.ops.op import ELEMENTWISE, Mark, Op
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.schedule.describe import short_dtype, short_size, short_time
 from tinytensor.target import Target
 
@@ -63,9 +63,10 @@ def evaluation_seconds(node: UOp, target: Target) -> float:
 def product_seconds(dtype: DType, target: Target, is_computed: bool = False) -> float:
     """Return what one product of two factors takes, added to a sum."""
     rates = target.rates
-    if not (dtype.is_half and rates.half_flops):
+    if not (rates.half_flops and (dtype.is_half or dtype.bits == 8)):
         return 2 / rates.flops
-    return 2 / (rates.computed_half_flops if is_computed else rates.half_flops)
+    flops = rates.computed_half_flops if is_computed else rates.half_flops
+    return dtype.itemsize / flops
 
 
 def reading_seconds(nbytes: int, target: Target) -> float:

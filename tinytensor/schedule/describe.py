@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tinytensor.dtype import DType
 from tinytensor.ops.kernel import Decision
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 
 _TIMES = (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3))
 _SIZES = (("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9))

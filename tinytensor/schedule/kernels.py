@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.bounds import bounds_of, most_of
@@ -20,6 +19,7 @@ from tinytensor.ops.ranges import folded_ranges
 from tinytensor.ops.simplify import simplify
 from tinytensor.ops.size import numbered_variables
 from tinytensor.ops.uop import UOp, by_number, make_param, substitute, substitute_all, walk
+from tinytensor.records import dataclass
 from tinytensor.schedule.contraction import facts_of, path_to_product, recognize
 from tinytensor.schedule.describe import short_dtype
 from tinytensor.schedule.lower_views import Index, Lowering, Point, flatten

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import Combine, ReduceAttrs
@@ -21,6 +21,7 @@ from tinytensor.ops.size import (
     now,
 )
 from tinytensor.ops.uop import UOp, binary, cast, const, index_const, make_range, where
+from tinytensor.records import dataclass
 
 Index = tuple[UOp, ...]
 ZERO = index_const(0)

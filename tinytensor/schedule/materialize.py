@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
@@ -21,6 +21,7 @@ from tinytensor.ops.kernel import Contraction
 from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
 from tinytensor.ops.size import elements_now
 from tinytensor.ops.uop import UOp, nbytes_of
+from tinytensor.records import dataclass
 from tinytensor.schedule.contraction import path_to_product
 from tinytensor.schedule.cost import (
     Choice,

@@ -10,11 +10,12 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.ops.instances import split
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.uop import UOp, nbytes_of
+from tinytensor.records import dataclass
 from tinytensor.schedule.kernels import KernelCall
 from tinytensor.schedule.order import written_by
 from tinytensor.schedule.take_over import may_take, merge_params, tell_reuse

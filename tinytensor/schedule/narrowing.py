@@ -11,7 +11,7 @@ Placed: after params were merged, which is what makes the value that is read the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.ops.guards import conjuncts
 from tinytensor.ops.kernel import Kernel
@@ -29,6 +29,7 @@ from tinytensor.ops.uop import (
     substitute_all,
     walk,
 )
+from tinytensor.records import dataclass
 from tinytensor.schedule.lower_views import range_of
 
 

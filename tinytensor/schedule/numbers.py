@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import VariableAttrs
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, substitute, walk
+from tinytensor.records import dataclass
 
 REASON = "another kernel differs in them alone, so they are given at launch."
 

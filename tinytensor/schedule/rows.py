@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tinytensor.ops.bounds import most_of
 from tinytensor.ops.kernel import Contraction
 from tinytensor.ops.op import Op
 from tinytensor.ops.size import are_same, is_one, is_same
 from tinytensor.ops.uop import UOp, nbytes_of, walk
+from tinytensor.records import dataclass
 from tinytensor.schedule.describe import Draft, describe, short_size
 from tinytensor.schedule.kernels import Numbering, computed_within, lower_members
 from tinytensor.schedule.lower_views import (

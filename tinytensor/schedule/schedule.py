@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinytensor.ops.kernel import Contraction, Decision
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, walk
 from tinytensor.ops.verify import verify_indexed, verify_tensor
+from tinytensor.records import dataclass
 from tinytensor.schedule.apart import tell_apart
 from tinytensor.schedule.check import check_contraction
 from tinytensor.schedule.contraction import recognize

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 from tinytensor.ops.op import VIEWS
 from tinytensor.ops.uop import UOp, nbytes_of
+from tinytensor.records import dataclass
 from tinytensor.schedule.cost import holding_seconds
 from tinytensor.schedule.describe import Draft, short_size, short_time
 from tinytensor.schedule.materialize import Chooser, count_kernels

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Container
-from dataclasses import dataclass
 from typing import Any, Final, Self, overload
 
 import numpy as np
@@ -26,6 +25,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import Number, UOp, buffer, cast
 from tinytensor.provenance import COLLECTING
 from tinytensor.realize import Root, alias_of, realize, to_host
+from tinytensor.records import dataclass
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import Shape, check_axis

@@ -8,10 +8,11 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Self
 
 from tinytensor.errors import ValueOutOfRange
+from tinytensor.records import dataclass
 from tinytensor.tracing import ACTIVE, repeat
 
 DEFAULT_SEED = 67280421310721  # PyTorch's

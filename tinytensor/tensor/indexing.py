@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import index as as_int
 from types import EllipsisType
 from typing import Any, Self, SupportsIndex, Union
@@ -15,6 +15,7 @@ from tinytensor.dtype import dtypes
 from tinytensor.errors import IndexOutOfRange, ShapeError
 from tinytensor.ops.size import Size
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.tensor.axes import Shape
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.creation import Creation

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import (
@@ -20,6 +19,7 @@ from tinytensor.ops.attrs import (
 from tinytensor.ops.op import COMPARE, Op
 from tinytensor.ops.size import are_same, is_one, is_open, is_repeated, is_zero
 from tinytensor.ops.uop import Number, UOp, cast, const
+from tinytensor.records import dataclass
 
 Shape = tuple[int, ...]
 COMPARISONS = frozenset(COMPARE)

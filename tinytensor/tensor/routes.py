@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinytensor.errors import IndexOutOfRange, ShapeError
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import Shape, broadcast_shapes
 from tinytensor.tensor.gathering import along

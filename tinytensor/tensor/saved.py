@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tinytensor.grad import gradients, origins_below
 from tinytensor.ops.op import Op
 from tinytensor.realize import kept_between
+from tinytensor.records import dataclass
 from tinytensor.schedule.describe import describe
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.nodes import full_like

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import ShapeError
@@ -14,6 +14,7 @@ from tinytensor.ops.attrs import BufferAttrs, Combine, DetachAttrs, ReduceAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.size import are_same, is_one, is_repeated, is_same, now
 from tinytensor.ops.uop import Number, UOp
+from tinytensor.records import dataclass
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import Shape
 

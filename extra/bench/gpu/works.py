@@ -385,12 +385,15 @@ WORKS = (
     product_of("W3", "float16", 2048, 2048, 2048),
     *[product_of("W3s", "bfloat16", m, 4096, 4096, layout) for m in (16, 1) for layout in LAYOUTS],
     *[product_of("W3m", "bfloat16", 4096, 4096, 4096, layout) for layout in ("NT", "TN", "TT")],
+    *[product_of("W3m", "bfloat16", 8192, 28672, 4096, layout) for layout in LAYOUTS],
+    *[product_of("W3m", "bfloat16", 4096, 11008, 8192, layout) for layout in ("TN", "TT")],
     *[product_of("W3m", "bfloat16", 4096, 4096, k, "NT") for k in (1024, 512)],
     *[product_of("W3m", "bfloat16", m, 4096, 4096, "NT") for m in (512, 128)],
     *[product_of("W3m", "bfloat16", m, 768, 8192, "TN") for m in (768, 3072)],
     product_of("W3m", "float16", 1000, 1000, 1000, "NT"),
     *[linear_of("W3m", *extents) for extents in ((1000, 1000, 1000), (1001, 999, 1003))],
     product_of("W3m", "bfloat16", 4097, 4095, 4099, "NT"),
+    *[product_of("W3m", "float32", n, n, n, "NT") for n in (2048, 4096)],
     rowwise("W4", chain, _refer_chain, "bfloat16", (16384, 8192), COLUMN, COLUMN, COLUMN),
     *[
         rowwise("W5a", softmax, _refer_softmax, dtype, (8192, 8192))

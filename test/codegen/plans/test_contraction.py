@@ -19,6 +19,7 @@ from tinytensor.ops.uop import UOp, cast, const, index_const, make_range, substi
 from tinytensor.target import CPU_AVX2, CPU_AVX512, CPU_SSE
 
 SMALL = Tiling(lanes=4, rows=2, vectors=2, block_k=8, block_n=16)
+MIRRORED = Tiling(lanes=4, rows=2, vectors=1, block_k=8, block_n=16)
 
 
 @dataclass
@@ -326,17 +327,27 @@ def test_ranges_that_need_no_division_become_one():
     assert_exact(kernel)
 
 
-@pytest.mark.parametrize("tiling", [Tiling(4, 2, 2, 8, 16), Tiling(2, 6, 2, 8, 12)])
-@pytest.mark.parametrize("n", [23, 24, 25, 32, 37, 53])
-def test_a_symmetric_product_is_mirrored(n, tiling):
-    kernel = gram(n, 17)
+@pytest.mark.parametrize("k", [5, 17])  # in one block and in three
+@pytest.mark.parametrize("block_n", [12, 60])
+@pytest.mark.parametrize("lanes, rows", [(4, 2), (2, 6), (4, 4), (4, 1)])
+@pytest.mark.parametrize("n", [5, 23, 24, 25, 32, 37, 53])
+def test_a_symmetric_product_is_mirrored(n, lanes, rows, block_n, k):
+    kernel, tiling = gram(n, k), Tiling(lanes, rows, 1, 8, block_n)
 
     assert is_symmetric(flatten(kernel))
+    assert tiling.gains_by_mirroring(n)
     assert_exact(kernel, tiling)
 
 
-def test_a_mirrored_tile_has_its_own_epilogue():
-    assert_exact(gram(37, 17, dtypes.float16, biased=True))
+@pytest.mark.parametrize("tiling", [MIRRORED, Tiling(4, 2, 1, 8, 40)])
+def test_a_mirrored_tile_has_its_own_epilogue(tiling):
+    assert_exact(gram(37, 17, dtypes.float16, biased=True), tiling)
+
+
+@pytest.mark.parametrize("tiling", [SMALL, Tiling(4, 6, 1, 8, 16)])
+def test_a_tile_that_cannot_follow_the_diagonal_computes_all(tiling):
+    assert not tiling.gains_by_mirroring(37)
+    assert_exact(gram(37, 17), tiling)
 
 
 def test_mirroring_saves_products(monkeypatch):
@@ -352,10 +363,11 @@ def test_mirroring_saves_products(monkeypatch):
     in_full = len(run)
     run.clear()
 
-    assert_exact(gram(64, 2))
+    assert_exact(gram(64, 2), MIRRORED)
 
     assert in_full == 64 * 64 // SMALL.lanes * 2
-    assert len(run) == in_full * (1 / 2 + SMALL.square / (2 * 64))
+    strips_at_vectors, strips_inside = 16 * 17 // 2, 16 * 15 // 2 + 16  # the 16 are half as wide
+    assert len(run) == (strips_at_vectors + strips_inside) * MIRRORED.rows * 2
 
 
 def test_two_operands_of_one_buffer_read_otherwise_are_not_symmetric():

@@ -303,7 +303,7 @@ def test_a_few_tiles_beyond_a_whole_round_are_left_to_another_tiling():
 
 
 # TF32, where it is asked for.
-ROUNDING = SM90A.with_tf32()
+ROUNDING = SM90A.with_fp32_matmul("tf32")
 
 
 def tf32_lowered(kernel, tiling, target=ROUNDING):
@@ -363,7 +363,7 @@ def test_float32_is_rounded_only_where_that_is_allowed():
         "factor b has no rows along k, which products of TF32 take, and the product is too small "
         "to rewrite it in rows."
     )
-    assert SM80.with_tf32() is SM80
+    assert SM80.with_fp32_matmul("tf32") is SM80
 
 
 @needs_nvrtc
@@ -670,7 +670,7 @@ def test_the_device_gives_the_exact_sums_in_two_pieces(axis, begin):
 @pytest.mark.gpu
 def test_the_device_rounds_factors_to_the_nearest_of_tf32():
     """Products by 1 show what became of the factors."""
-    target = device_target().with_tf32()
+    target = device_target().with_fp32_matmul("tf32")
     facts = taken(rounded(128, 64, 64, F32), target)
     x = np.random.default_rng(3).standard_normal((128, 64)).astype(np.float32)
     arrays = [x.reshape(-1), np.eye(64, dtype=np.float32).reshape(-1)]

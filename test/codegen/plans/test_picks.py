@@ -29,7 +29,7 @@ class Hopper:
 @pytest.mark.parametrize("work", SPEEDS)
 def test_a_pick_is_nearly_as_fast_as_the_best_that_was_measured(work):
     product, speeds = PRODUCTS[work], SPEEDS[work]
-    target = SM90A.with_tf32() if product.rounds else SM90A
+    target = SM90A.with_fp32_matmul(product.how)
     taken = take(sweep.kernel_of(product, Hopper, target), target)
 
     pick, *others = [each.name for each in taken.plan.candidates(taken.facts, target)]

@@ -12,6 +12,7 @@ bindings = lazy_import("cuda.bindings.driver", None, "test")
 Result = bindings.CUresult
 OK = Result.CUDA_SUCCESS
 BLOCK_ALIGNMENT = 512
+STREAM = 0x5000
 NO_CONTEXT, OTHER_CONTEXT, PRIMARY_CONTEXT = 0, 0x7000, 0x1000
 PARAMETERS = {
     b"add": 2,
@@ -26,7 +27,7 @@ PARAMETERS = {
 
 @dataclass
 class RecordedLaunch:
-    """One launch, by either call, with the parameters' values at that moment."""
+    """One launch, by either call or as a node, with the parameters' values at that moment."""
 
     function: tuple[bytes, bytes]
     grid: tuple[int, int, int]
@@ -35,10 +36,38 @@ class RecordedLaunch:
     values: list[int]
 
 
+@dataclass
+class FakeGraph:
+    """Launches in the order of their edges, (from, to, whether it starts early)."""
+
+    nodes: list[RecordedLaunch]
+    edges: list[tuple[int, int, bool]]
+
+    def __int__(self):
+        return id(self)
+
+
+class NodeParams(SimpleNamespace):
+    """What a node is given; C knows it by its number."""
+
+    def getPtr(self):
+        return id(self)
+
+
+SET_PARAMS = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)
+LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2)
+
+
+def seen(number):
+    """Return the object that C knows by a number."""
+    return ctypes.cast(number, ctypes.py_object).value
+
+
 class FakeDriver:
     """The functions the runtime calls, each with the signature and results of the real one.
 
-    A test sets `capability`, `version`, `memory_bytes`, or `failures`: function -> status.
+    A test sets `capability`, `version`, `memory_bytes`, `launch_status`, or `failures`: function ->
+    status, for functions that are looked up at each call.
     """
 
     CUresult = Result
@@ -49,7 +78,12 @@ class FakeDriver:
     CUtensorMapSwizzle = bindings.CUtensorMapSwizzle
     CUtensorMapL2promotion = bindings.CUtensorMapL2promotion
     CUtensorMapFloatOOBfill = bindings.CUtensorMapFloatOOBfill
+    CUgraphDependencyType = bindings.CUgraphDependencyType
     CUlaunchConfig = SimpleNamespace
+    CUlaunchAttribute = bindings.CUlaunchAttribute
+    CUlaunchAttributeID = bindings.CUlaunchAttributeID
+    CUDA_KERNEL_NODE_PARAMS = NodeParams
+    CUgraphEdgeData = bindings.CUgraphEdgeData
     cuuint32_t = int
     cuuint64_t = int
 
@@ -58,6 +92,7 @@ class FakeDriver:
         self.version = 13000
         self.memory_bytes = 1 << 30
         self.failures = {}
+        self.launch_status = OK
         self.contexts = [OTHER_CONTEXT]  # of the thread, the current one last
         self.context_changes = 0
         self.allocations = {}
@@ -66,6 +101,24 @@ class FakeDriver:
         self.modules = []
         self.shared_limits = {}
         self.events = 0
+        self.graphs = []
+        self.graph_launches = 0
+        self.replaced_nodes = []
+        self.destroyed = []
+        self.entries = {
+            "cuGraphExecKernelNodeSetParams_v2": SET_PARAMS(
+                lambda graph, node, params: self.cuGraphExecKernelNodeSetParams(
+                    seen(graph), node or 0, seen(params)
+                )[0]
+            ),
+            "cuGraphLaunch": LAUNCH(
+                lambda graph, stream: self.cuGraphLaunch(seen(graph), stream)[0]
+            ),
+        }
+
+    def entry(self, function):
+        """Where code that is not Python finds a function."""
+        return ctypes.cast(self.entries[function], ctypes.c_void_p).value
 
     def __getattribute__(self, name):
         found = object.__getattribute__(self, name)
@@ -73,6 +126,21 @@ class FakeDriver:
             return found
         failure = object.__getattribute__(self, "failures").get(name)
         return found if failure is None else lambda *arguments: (failure, None)
+
+    def _record(self, function, grid, threads, shared, params):
+        """Read what a launch is given: parameters of 64 bits, or a table of 4 KiB."""
+        count = PARAMETERS.get(function[1])
+        pointers = (ctypes.c_void_p * (count or 1)).from_address(params)
+        if count is None:
+            values = list((ctypes.c_uint64 * 512).from_address(pointers[0]))
+        else:
+            values = [ctypes.c_uint64.from_address(each).value for each in pointers]
+        return RecordedLaunch(function, grid, threads, shared, values)
+
+    def _record_node(self, params):
+        grid = (params.gridDimX, params.gridDimY, params.gridDimZ)
+        shape = (grid, params.blockDimX, params.sharedMemBytes)
+        return self._record(params.func, *shape, params.kernelParams)
 
     def cuInit(self, flags):
         return (OK,)
@@ -126,7 +194,7 @@ class FakeDriver:
         return OK, self.contexts.pop()
 
     def cuStreamCreate(self, flags):
-        return OK, "stream"
+        return OK, STREAM
 
     def cuStreamSynchronize(self, stream):
         return (OK,)
@@ -149,6 +217,11 @@ class FakeDriver:
 
     cuMemcpyDtoHAsync = cuMemcpyHtoDAsync
 
+    def cuMemsetD32Async(self, destination, word, count, stream):
+        assert (count, stream) == (1, STREAM)
+        ctypes.c_uint32.from_address(destination).value = word
+        return (OK,)
+
     def cuMemsetD8Async(self, destination, byte, nbytes, stream):
         ctypes.memset(destination, byte, nbytes)
         return (OK,)
@@ -170,19 +243,47 @@ class FakeDriver:
         return (OK,)
 
     def cuLaunchKernel(self, function, x, y, z, threads, ty, tz, shared, stream, params, extra):
-        pointers = (ctypes.c_void_p * PARAMETERS[function[1]]).from_address(params)
-        values = [ctypes.c_uint64.from_address(each).value for each in pointers]
-        self.launches.append(RecordedLaunch(function, (x, y, z), threads, shared, values))
-        return (OK,)
+        self.launches.append(self._record(function, (x, y, z), threads, shared, params))
+        return (self.launch_status,)
 
     def cuLaunchKernelEx(self, config, function, params, extra):
-        """Launch what takes one table of 4 KiB."""
-        table = ctypes.c_void_p.from_address(params).value
-        values = list((ctypes.c_uint64 * 512).from_address(table))
         grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
         shape = (grid, config.blockDimX, config.sharedMemBytes)
-        self.launches.append(RecordedLaunch(function, *shape, values))
+        self.launches.append(self._record(function, *shape, params))
         return (OK,)
+
+    def cuGraphCreate(self, flags):
+        return OK, FakeGraph([], [])
+
+    def cuGraphAddKernelNode(self, graph, dependencies, count, params):
+        graph.nodes.append(self._record_node(params))
+        return OK, len(graph.nodes) - 1
+
+    def cuGraphAddDependencies(self, graph, sources, targets, edges, count):
+        early = [bool(each.from_port) for each in edges]
+        graph.edges += zip(sources, targets, early, strict=True)
+        return (OK,)
+
+    def cuGraphInstantiate(self, graph, flags):
+        self.graphs.append(FakeGraph(list(graph.nodes), list(graph.edges)))
+        return OK, self.graphs[-1]
+
+    def cuGraphExecKernelNodeSetParams(self, graph, node, params):
+        graph.nodes[node] = self._record_node(params)
+        self.replaced_nodes.append(node)
+        return (OK,)
+
+    def cuGraphLaunch(self, graph, stream):
+        assert stream == STREAM
+        self.graph_launches += 1
+        self.launches += graph.nodes
+        return (OK,)
+
+    def cuGraphDestroy(self, graph):
+        self.destroyed.append(graph)
+        return (OK,)
+
+    cuGraphExecDestroy = cuGraphDestroy
 
     def cuTensorMapEncodeTiled(self, *arguments):
         self.tensor_maps.append(arguments)

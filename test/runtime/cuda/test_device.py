@@ -26,33 +26,13 @@ from runtime.cuda.programs import (
 )
 from runtime.test_device import assert_fills
 
-from tinytensor.config import config
 from tinytensor.errors import DeviceError
 from tinytensor.ops.text import show, word_of
 from tinytensor.ops.uop import index_const, make_variable
 from tinytensor.runtime.cuda import device as cuda_device
-from tinytensor.runtime.cuda import driver as cuda_driver
 from tinytensor.runtime.slabs import LARGEST_CARVED_BYTES, SLAB_BYTES
 
 BIG = LARGEST_CARVED_BYTES + 1
-
-
-@pytest.fixture
-def fake(monkeypatch, tmp_path):
-    """A stand-in driver, and binaries that are their own source."""
-    api = FakeDriver()
-    monkeypatch.setattr(cuda_driver, "require_library", lambda: None)
-    monkeypatch.setattr(cuda_driver, "lazy_import", lambda module, extra, who: api)
-    monkeypatch.setattr(cuda_device, "find_library", lambda: "nvrtc")
-    monkeypatch.setattr(cuda_device, "identity", lambda: "nvrtc 1")
-    monkeypatch.setattr(cuda_device, "compile_cubin", lambda source, *_: source.encode())
-    with config(cache_dir=str(tmp_path / "cache")):
-        yield api
-
-
-@pytest.fixture
-def device(fake):
-    return cuda_device.open_device()
 
 
 def run(device, program, nbytes=4096):
@@ -238,6 +218,20 @@ def test_bytes_come_back_as_they_went_in(device, nbytes):
     device.copy_out(buffer, result)
 
     assert (result == sent).all()
+
+
+@pytest.mark.parametrize("nbytes", [4, 8, 32])
+def test_a_few_words_go_in_without_waiting(device, fake, nbytes):
+    sent = np.arange(1, 1 + nbytes, dtype=np.uint8)
+    buffer = device.allocate(nbytes + 4)
+    fake.failures["cuStreamSynchronize"] = Result.CUDA_ERROR_UNKNOWN
+
+    device.copy_in(buffer.part(0, nbytes), sent)
+
+    fake.failures.clear()
+    result = np.zeros(nbytes + 4, np.uint8)
+    device.copy_out(buffer, result)
+    assert result.tolist() == [*sent.tolist(), 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("byte", [0, 171])

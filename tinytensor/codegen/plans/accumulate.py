@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.builder import (
     Builder,
@@ -27,6 +27,7 @@ from tinytensor.ops.uop import (
     walk,
     where,
 )
+from tinytensor.records import dataclass
 
 COMBINE_OPS = {
     Combine.ADD: Op.ADD,

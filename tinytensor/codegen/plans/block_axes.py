@@ -7,7 +7,6 @@ it nothing is read. Without a guard, ranges that overlap in memory walk one axis
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tinytensor.codegen.vectorize import guard_of
 from tinytensor.dtype import dtypes
@@ -16,6 +15,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.sums import Sum, build, collect
 from tinytensor.ops.uop import UOp, substitute
+from tinytensor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import lane, shuffle
@@ -27,6 +26,7 @@ from tinytensor.ops.uop import (
     substitute_all,
     walk,
 )
+from tinytensor.records import dataclass
 
 MOST_PRELOADED = 32  # values that a thread keeps while it sums
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from tinytensor.codegen.block_builder import BlockBuilder
@@ -17,6 +16,7 @@ from tinytensor.dtype import DType
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, cast, exact_extent, where
+from tinytensor.records import dataclass
 
 BLOCK_MULTIPLE = 16  # every tiling's extents are multiples of it
 COPY_BYTES = (4, 8, 16)  # what one asynchronous copy moves

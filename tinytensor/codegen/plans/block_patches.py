@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, make_range
+from tinytensor.records import dataclass
 
 PATCH = 64  # values of a class: a box of some of each range
 BEYOND = 1 << 30  # above any walk

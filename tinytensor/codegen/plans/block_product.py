@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.amounts import open_builder, split_count, usual_extent
@@ -17,18 +17,24 @@ from tinytensor.codegen.plans.tiling_cuda import BlockTiling, Work
 from tinytensor.dtype import DType
 from tinytensor.ops.kernel import Contraction, Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, compare, exact_extent, walk
+from tinytensor.ops.uop import UOp, cast, compare, exact_extent, substitute, walk
+from tinytensor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class ProductFacts:
-    """A kernel with one contraction, and how its factors are brought to shared memory."""
+    """A kernel with one contraction, and how its factors are brought to shared memory.
+
+    Matrix instructions sum so many values of k, `promoted_after`, before their sums are added to
+    those of float32; all values, if it is 0.
+    """
 
     kernel: Kernel
     flat: FlatContraction
     a: Operand
     b: Operand
     stored: DType
+    promoted_after: int = 0
 
     @property
     def work(self) -> Work:
@@ -57,12 +63,21 @@ def why_no_product(kernel: Kernel, contraction: Contraction) -> str | None:
     return None
 
 
-def read_facts(kernel: Kernel, stored: DType, is_open: bool = False) -> ProductFacts:
-    """Read a product whose factors are kept in shared memory as `stored`."""
+def read_facts(kernel: Kernel, stored: DType | None = None, is_open: bool = False) -> ProductFacts:
+    """Read a product whose factors are kept in shared memory as `stored`, or as what they are."""
     flat = flatten(kernel)
-    a = describe(flat.a, flat.m, flat.k, stored, is_open)
-    b = describe(flat.b, flat.n, flat.k, stored, is_open)
-    return ProductFacts(kernel, flat, a, b, stored)
+    a = describe(flat.a, flat.m, flat.k, stored or flat.a.dtype, is_open)
+    b = describe(flat.b, flat.n, flat.k, stored or flat.b.dtype, is_open)
+    return ProductFacts(kernel, flat, a, b, stored or flat.a.dtype)
+
+
+def sum_as(kernel: Kernel, contraction: Contraction, dtype: DType) -> Kernel:
+    """Return a kernel whose sum is kept in another dtype, and cast to its own at the end."""
+    node = contraction.node
+    attrs = replace(node.attrs, accumulate=dtype)
+    total = UOp(Op.CONTRACT, dtype, node.operands, attrs)
+    sink = substitute(kernel.sink, {node: cast(total, node.dtype)})
+    return replace(kernel, sink=sink, contraction=replace(contraction, node=total))
 
 
 @dataclass(frozen=True, slots=True)

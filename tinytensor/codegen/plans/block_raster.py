@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.amounts import amount
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, binary, exact_extent, index_const, where
+from tinytensor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

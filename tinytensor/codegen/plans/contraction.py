@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import replace
 
 from tinytensor.codegen.builder import Builder, fma, splat
 from tinytensor.codegen.plans.epilogue import Epilogue, RegisterTile
@@ -12,14 +12,14 @@ from tinytensor.codegen.plans.flatten import FlatContraction, flatten, is_symmet
 from tinytensor.codegen.plans.packing import Packing, Tile, direct_tile, is_direct, pack
 from tinytensor.codegen.plans.tiling_cpu import (
     Block,
+    Columns,
     Tiling,
+    all_columns,
     blocks,
     fixed_block,
     list_tilings,
-    open_rest,
     round_up,
     steps,
-    vector_steps,
     whole_block,
 )
 from tinytensor.codegen.vectorize import extent_value, guard_of, stride_of, widest_itemsize
@@ -29,6 +29,7 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, exact_extent, walk
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 
@@ -74,7 +75,8 @@ def facts(kernel: Kernel, target: Target) -> ContractionFacts | str | None:
 def candidates(facts: ContractionFacts, target: Target) -> list[Tiling]:
     """List the tilings that fit, the usual one first."""
     flat = facts.flat
-    return list_tilings(flat.n.extent, flat.k.extent, facts.widest_itemsize, target)
+    itemsize, symmetric = facts.widest_itemsize, is_symmetric(flat)
+    return list_tilings(flat.n.extent, flat.k.extent, itemsize, target, symmetric)
 
 
 def describe(facts: ContractionFacts, target: Target, tiling: Tiling | None = None) -> str:
@@ -114,8 +116,9 @@ class _Lowering:
         self.mirrors = _mirrors(facts.flat, tiling)
         self.builder = Builder(kernel.name, kernel.params, kernel.index_dtype)
         self.epilogue = Epilogue(self.builder, facts.flat, tiling, self.mirrors)
-        self.packed_a = self._workspace_of_a()
         self.packed_b = self._workspace_of_b()
+        self.shares_panel = self._shares_panel()
+        self.packed_a = None if self.shares_panel else self._workspace_of_a()
         self.store_of_sums = self._find_store_of_sums()
         self.partial_sums = self._workspace_of_partial_sums()
 
@@ -134,23 +137,14 @@ class _Lowering:
         """Multiply every strip of a by one panel of b, a register tile at a time."""
         panel = self._panel_of_b(places, n_block, k_block)
         for row, rows in self._rows(n_block):
-            strip = self._strip_of_a(places, fixed_block(row, rows), k_block)
-            for column, columns in self._columns(n_block, row):
-                tile = self._register_tile(places, row, rows, column, columns)
-                self._run_tile(tile, strip, panel, n_block, k_block)
-            if n_block.open_size is not None:
-                with open_rest(self.builder, n_block, self.tiling.lanes) as rest:
-                    lanes = self.tiling.lanes
-                    tile = self._register_tile(places, row, rows, rest.begin, lanes, rest.count)
-                    self._run_tile(tile, strip, panel, n_block, k_block)
-
-    def _run_tile(
-        self, tile: RegisterTile, strip: Tile, panel: Tile, n_block: Block, k_block: Block
-    ) -> None:
-        """Sum one register tile over a block of k, and finish it."""
-        offset = tile.column - n_block.begin
-        self._multiply(strip, panel.at(0, offset), tile, k_block)
-        self._finish(tile, self._resting_place(tile, offset), k_block)
+            strip = self._strip_of_a(places, fixed_block(row, rows), panel, k_block)
+            for columns in self._columns(n_block, row, rows):
+                tile = self._register_tile(places, row, rows, columns)
+                offset = tile.column - n_block.begin
+                is_whole = tile.lanes == self.tiling.lanes
+                factors = panel.at(0, offset) if is_whole else self._inside(panel, offset)
+                self._multiply(strip, factors, tile, k_block)
+                self._finish(tile, self._resting_place(tile, offset), k_block)
 
     def _rows(self, n_block: Block) -> Iterator[tuple[UOp, int]]:
         """Walk the tiles' rows: all of m, or down to the diagonal when tiles are mirrored."""
@@ -159,17 +153,38 @@ class _Lowering:
             return steps(b, n_block, rows, begin=b.index(0))
         return steps(b, whole_block(b, self.flat.m), rows)
 
-    def _columns(self, n_block: Block, row: UOp) -> Iterator[tuple[UOp, int]]:
+    def _columns(self, n_block: Block, row: UOp, rows: int) -> Iterator[Columns]:
         """Walk the tiles' columns: all of the block, or from the diagonal on."""
         b, tiling = self.builder, self.tiling
-        if n_block.open_size is not None:
-            return vector_steps(b, n_block, tiling.columns, tiling.lanes)
         if not self.mirrors:
-            return steps(b, n_block, tiling.columns)
-        begin = binary(Op.MAX, n_block.begin, tiling.square_of(row))
-        return steps(b, n_block, tiling.columns, b.value(begin))
+            yield from all_columns(b, n_block, tiling)
+            return
+        lanes = tiling.lanes
+        inside = b.value(binary(Op.TRUNCMOD, row, lanes))
+        begin = row - inside
+        if lanes == 2 * tiling.rows:  # every other strip begins at the middle of a vector
+            begin = row + inside
+            end = n_block.begin + n_block.count(b, lanes)
+            room = binary(Op.MIN, row - n_block.begin, end - row)
+            with b.branch(b.index(0) < binary(Op.MIN, inside, room)):
+                yield Columns(row, rows, tiling.rows)
+        begin = b.value(binary(Op.MAX, n_block.begin, begin))
+        for column, count in steps(b, n_block, tiling.columns, begin):
+            yield Columns(column, count, lanes)
+
+    def _inside(self, panel: Tile, place: UOp) -> Tile:
+        """Return the part of a panel from a place on that may lie inside one of its vectors."""
+        inside = binary(Op.TRUNCMOD, place, self.tiling.lanes)
+        vector = panel.at(0, place - inside)
+        return replace(vector, base=vector.base + inside)
 
     # Operands.
+    def _shares_panel(self) -> bool:
+        """Whether both factors of a symmetric product are read from one panel, which holds all."""
+        tiling = self.tiling
+        is_whole = self.flat.n.extent <= tiling.block_n and tiling.lanes % tiling.rows == 0
+        return self.mirrors and is_whole and self.packed_b is not None
+
     def _workspace_of_a(self) -> UOp | None:
         """Scratch for a strip of a as [m][k], unless its elements are read one by one in place."""
         if is_direct(self.flat.a, self.accumulate, (self.flat.m, self.flat.k)):
@@ -181,8 +196,13 @@ class _Lowering:
         """Elements from one row of a packed strip to the next: not a multiple of a cache way."""
         return self.tiling.block_k + self.tiling.lanes
 
-    def _strip_of_a(self, places: Mapping[UOp, UOp], rows: Block, k_block: Block) -> Tile:
+    def _strip_of_a(
+        self, places: Mapping[UOp, UOp], rows: Block, panel: Tile, k_block: Block
+    ) -> Tile:
         b, flat = self.builder, self.flat
+        if self.shares_panel:
+            place = self._inside(panel, rows.begin)
+            return replace(place, row_stride=1, column_stride=panel.row_stride)
         if self.packed_a is None:
             here = {**places, flat.m: rows.begin, flat.k: k_block.begin}
             return direct_tile(b, flat.a, here, flat.m, flat.k)
@@ -217,23 +237,18 @@ class _Lowering:
 
     # The sum.
     def _register_tile(
-        self,
-        places: Mapping[UOp, UOp],
-        row: UOp,
-        rows: int,
-        column: UOp,
-        columns: int,
-        rest: UOp | None = None,
+        self, places: Mapping[UOp, UOp], row: UOp, rows: int, columns: Columns
     ) -> RegisterTile:
-        b, lanes = self.builder, self.tiling.lanes
+        b, lanes = self.builder, columns.lanes
         dtype = self.accumulate.vector(lanes)
-        vectors = range(0, columns, lanes)
+        vectors = range(0, columns.count, lanes)
         sums = tuple([tuple([b.register(dtype, 0) for _ in vectors]) for _ in range(rows)])
-        return RegisterTile(places, row, rows, column, columns, lanes, sums, rest)
+        begin, count = columns.begin, columns.count
+        return RegisterTile(places, row, rows, begin, count, lanes, sums, columns.rest)
 
     def _multiply(self, strip: Tile, panel: Tile, tile: RegisterTile, k_block: Block) -> None:
         """Add the products of a block of k to the registers."""
-        b, lanes = self.builder, self.tiling.lanes
+        b, lanes = self.builder, tile.lanes
         b.value(strip.base)
         b.value(panel.base)
         with b.loop(0, k_block.count(b)) as k:
@@ -271,6 +286,8 @@ class _Lowering:
     def _find_store_of_sums(self) -> UOp | None:
         """Find a store whose target can hold partial sums: same dtype, dense, nowhere else used."""
         if self.flat.n.is_open:  # its last vectors hold sums beyond its end
+            return None
+        if self.mirrors:  # some results would lie there before all sums are read
             return None
         accesses = [n for n in walk(self.flat.stores) if n.op in (Op.LOAD, Op.STORE)]
         for store in self.flat.stores:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+import math
+from dataclasses import replace
 from typing import Any
 
 from tinytensor.codegen.builder import Builder, lane, shuffle
-from tinytensor.codegen.instructions_cuda import MMA_ROWS
+from tinytensor.codegen.instructions_cuda import MMA_ROWS, instructions_on
 from tinytensor.codegen.plans.block_operand import (
     CopiedSource,
     GatheredSource,
@@ -21,10 +22,11 @@ from tinytensor.codegen.plans.block_product import (
     ProductFacts,
     open_block,
     read_facts,
+    sum_as,
     why_no_product,
 )
 from tinytensor.codegen.plans.block_ring import Turn, run_ring
-from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, write_rows
+from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
 from tinytensor.codegen.plans.tiling_cuda import (
     MOST_RESIDENT,
     MmaTiling,
@@ -32,21 +34,17 @@ from tinytensor.codegen.plans.tiling_cuda import (
     rank_mma_tilings,
     resident_blocks,
 )
-from tinytensor.dtype import DType, dtypes
+from tinytensor.dtype import dtypes
 from tinytensor.ops import tile as tiles
 from tinytensor.ops.attrs_blocks import TileMmaAttrs
 from tinytensor.ops.fragments import accumulator_position, mma_shape
-from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.kernel import Contraction, Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
-# By the factors' dtype, the fastest first; a target may lack some.
-INSTRUCTIONS = {
-    dtypes.float16: ("m16n8k16.f16",),
-    dtypes.bfloat16: ("m16n8k16.bf16",),
-    dtypes.float64: ("m16n8k4.f64", "m8n8k4.f64"),
-}
+SUM_BITS = 32
 TRUNCATES = "Sums may be truncated where others round."
 PAIR = 2  # a thread holds sums in adjacent pairs of a row
 # From so many multiply-adds on, a launch that rewrites a factor costs less than computing it again
@@ -63,20 +61,31 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
         return None
     node = contraction.node
     a, b = (each.dtype for each in node.operands[:2])
-    if a is not b or a not in INSTRUCTIONS:
+    names = instructions_on(a, b)
+    if not names:
         return f"no matrix instruction takes factors of {a.name} and {b.name}."
-    sums = mma_shape(INSTRUCTIONS[a][0]).accumulate
-    if node.dtype is not sums:
-        told = f"matrix instructions on {a.name} sum {sums.name}"
-        return f"the sum is kept in {node.dtype.name}; {told}."
+    summed = mma_shape(names[0]).accumulate
+    if node.dtype is not summed:
+        if not _keeps_low_bits(contraction):
+            told = f"matrix instructions on {a.name} sum {summed.name}"
+            return f"the sum is kept in {node.dtype.name}; {told}."
+        kernel = sum_as(kernel, contraction, summed)
     if "mma" not in target.features:
         return f"{target.name} has no matrix instructions."
-    return why_no_product(kernel, contraction) or read_facts(kernel, a)
+    return why_no_product(kernel, contraction) or read_facts(kernel)
 
 
-def instruction_of(stored: DType, target: Target) -> str:
-    """Return the instruction for factors of a dtype, the best that the target has."""
-    return next(each for each in INSTRUCTIONS[stored] if MMA_ROWS[each].features <= target.features)
+def _keeps_low_bits(contraction: Contraction) -> bool:
+    """Whether the low 32 bits of a sum of integers tell all of it."""
+    a, b = (each.dtype for each in contraction.node.operands[:2])
+    most = math.prod([each.extent for each in contraction.k]) << (a.bits + b.bits)
+    dtype = contraction.node.dtype
+    return dtype.is_int and (dtype.bits <= SUM_BITS or most < 1 << (SUM_BITS - 1))
+
+
+def note(facts: ProductFacts) -> str:
+    """Say how sums may differ from others."""
+    return f" {TRUNCATES}" if facts.flat.total.dtype is dtypes.float32 else ""
 
 
 def candidates(facts: ProductFacts, target: Target) -> list[MmaTiling]:
@@ -91,10 +100,9 @@ def describe(facts: ProductFacts, target: Target, tiling: MmaTiling | None = Non
     tiling = tiling or candidates(facts, target)[0]
     rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
     before = f"; {rewritten} of 2 factors rewritten in rows before" if rewritten else ""
-    truncates = f" {TRUNCATES}" if facts.stored.is_half else ""
     return (
-        f"{instruction_of(facts.stored, target)}, {describe_tiling(tiling)}, warps "
-        f"{tiling.warps_m} x {tiling.warps_n}{before}.{truncates}"
+        f"{_instruction(facts, target)}, {describe_tiling(tiling)}, warps "
+        f"{tiling.warps_m} x {tiling.warps_n}{before}.{note(facts)}"
     )
 
 
@@ -113,14 +121,14 @@ def lower(
     for operand in (facts.a, facts.b):
         rows = _rows(facts, operand)
         if rows is None:
-            factors.append(operand)
+            factors.append(_taken(operand))
             continue
-        region = scratch.workspace(facts.stored, rows.elements)
+        region = scratch.workspace(operand.value.dtype, rows.elements)
         launches.append(write_rows(rows, region, kernel))
         factors.append(read_rows(rows, region))
     ready = replace(facts, a=factors[0], b=factors[1])
     tiling = tiling or candidates(facts, target)[0]
-    lowering = _Lowering(ready, tiling, instruction_of(facts.stored, target))
+    lowering = _Lowering(ready, tiling, _instruction(facts, target))
     launches.append(lowering.emit(_resident(facts, tiling, target)))
     scratch_bytes = scratch.finish().workspace_bytes
     return tuple([replace(each, workspace_bytes=scratch_bytes) for each in launches])
@@ -142,10 +150,22 @@ def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
     """
     if not is_large(facts):
         return None
+    operand = _taken(operand)
     rows = rows_of(operand, facts.flat.outer)
     is_double = facts.stored is dtypes.float64
     is_ready = operand.is_direct and (is_double or operand.access == rows.access)
     return None if is_ready or rows.elements > MOST_PACKED_ELEMENTS else rows
+
+
+def _taken(operand: Operand) -> Operand:
+    """Return a factor as it is brought to tiles: of bytes, rows run along k."""
+    return turned(operand) if operand.value.dtype.bits == 8 else operand
+
+
+def _instruction(facts: ProductFacts, target: Target) -> str:
+    """Return the fastest instruction for the factors that the target has."""
+    names = instructions_on(facts.a.value.dtype, facts.b.value.dtype)
+    return next(each for each in names if MMA_ROWS[each].features <= target.features)
 
 
 def is_large(facts: ProductFacts) -> bool:

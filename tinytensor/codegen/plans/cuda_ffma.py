@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.builder import fma, lane, stack
 from tinytensor.codegen.plans.block_epilogue import BlockEpilogue
@@ -38,6 +38,7 @@ from tinytensor.dtype import dtypes
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 STRIP_COLUMNS = 4

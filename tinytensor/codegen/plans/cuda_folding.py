@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import splat, stack
@@ -33,6 +33,7 @@ from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.uop import UOp, binary, cast, compare, walk, where
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 MOST_UNROLLED = 8  # steps of a thread that stay in registers between the folds of a row

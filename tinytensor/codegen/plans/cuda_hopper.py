@@ -1,4 +1,4 @@
-"""Chooses how Hopper's pipeline computes a contraction of halves, and sees to its factors."""
+"""Chooses how Hopper's pipeline computes a contraction, and sees to its factors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tinytensor.codegen.plans.amounts import most_of, usual_extent
 from tinytensor.codegen.plans.block_operand import Operand
 from tinytensor.codegen.plans.block_product import ProductFacts, read_facts, why_no_product
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes, see_in_boxes
+from tinytensor.codegen.plans.cuda_hopper_halves import in_halves
 from tinytensor.codegen.plans.cuda_hopper_pipeline import Pipeline, run_pipeline
 from tinytensor.codegen.plans.cuda_hopper_rest import in_pieces
 from tinytensor.codegen.plans.cuda_hopper_split import fold_sums, split_sums
@@ -29,6 +30,7 @@ from tinytensor.codegen.plans.cuda_hopper_windows import products_in_windows
 from tinytensor.codegen.plans.flatten import FlatContraction
 from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
 from tinytensor.dtype import dtypes
+from tinytensor.ops.fragments import WORDS, words_of
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import ELEMENTWISE, Op
@@ -36,7 +38,6 @@ from tinytensor.ops.uop import UOp, walk
 from tinytensor.target import Target
 
 FEATURES = frozenset({"wgmma", "bulk"})
-WORDS = {dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "tf32"}
 LINE_BYTES = 128  # of L2
 # Of ops that are not one or two instructions; those of divisions have a slow path too.
 INSTRUCTIONS = {
@@ -92,14 +93,15 @@ def _clocks(facts: ProductFacts, target: Target) -> float:
 
 
 def _rounded_facts(kernel: Kernel, target: Target) -> ProductFacts | None:
-    """Read a product of float32 whose factors may be rounded to TF32."""
-    if "tf32" not in target.features or kernel.contraction is None:
+    """Read a product of float32 whose factors may be rounded to TF32, or be sums of two TF32."""
+    if not target.features & {"tf32", "3xtf32"} or kernel.contraction is None:
         return None
     node = kernel.contraction.node
     dtypes_of = {node.dtype, *[each.dtype for each in node.operands[:2]]}
     if dtypes_of != {dtypes.float32} or why_no_product(kernel, kernel.contraction):
         return None
-    return read_facts(kernel, dtypes.float32)
+    facts = read_facts(kernel, dtypes.float32)
+    return facts if "tf32" in target.features else in_halves(facts)
 
 
 def describe(facts: ProductFacts, target: Target, chosen: Candidate | None = None) -> str:
@@ -115,12 +117,14 @@ def describe(facts: ProductFacts, target: Target, chosen: Candidate | None = Non
     rewritten = sum([_rows(facts, each) is not None for each in (facts.a, facts.b)])
     patches = ", read in windows" if facts.flat.windows else ""
     half = "symmetric, " if best.mirrors else ""
-    rounded = " Factors are rounded to TF32." if facts.stored is dtypes.float32 else ""
+    tf32 = "are rounded to TF32" if facts.flat.half is None else "are sums of two TF32"
+    rounded = f" Factors {tf32}." if facts.stored is dtypes.float32 else ""
     before = f" {rewritten} of 2 factors rewritten in rows before." if rewritten else ""
+    words = words_of(facts.flat.a.dtype, facts.flat.b.dtype)
     return (
-        f"wgmma.{WORDS[facts.stored]}, {half}{best.tiles} tiles {block} ({best.name}), "
+        f"wgmma.{words}, {half}{best.tiles} tiles {block} ({best.name}), "
         f"{groups}, {best.stages} stages{patches}: about {best.clocks:.0f} clocks; then "
-        f"{next_best}.{before}{rounded} {cuda_contraction.TRUNCATES}"
+        f"{next_best}.{before}{rounded}{cuda_contraction.note(facts)}"
     )
 
 
@@ -150,6 +154,8 @@ def need_of(facts: ProductFacts) -> Need:
         a=_side(flat, facts.a),
         b=_side(flat, facts.b),
         own_share=_own_share(facts),
+        promoted_after=facts.promoted_after,
+        halves=1 if flat.half is None else 2,
     )
 
 
@@ -184,7 +190,7 @@ def lower(
 ) -> tuple[Linear, ...]:
     """Emit the product's launch, after those that rewrite factors the engine cannot read.
 
-    Takes:  a kernel with one contraction of halves; operands and stores are any expressions.
+    Takes:  a kernel with one contraction; operands and stores are any expressions.
     Gives:  LINEAR form of a thread block with roles, bulk copies and products of warpgroups.
     """
     kernel = facts.kernel
@@ -194,7 +200,7 @@ def lower(
     for operand in (facts.a, facts.b):
         rows = _rows(facts, operand)
         if rows is not None:
-            region = scratch.workspace(facts.stored, rows.elements)
+            region = scratch.workspace(operand.value.dtype, rows.elements)
             launches.append(write_rows(rows, region, kernel))
             if operand.value in windows:
                 seen = windows[operand.value]
@@ -225,17 +231,16 @@ def _multiply(
         a, b = b, a
     boxes = _boxes(flat, a), _boxes(flat, b)
     x, y = [each for each in boxes if isinstance(each, Boxes)]  # the others were rewritten
-    word = WORDS[facts.stored]
-    return run_pipeline(
-        Pipeline(facts.kernel, flat, (x, y), word, chosen, target.multiprocessors, part)
-    )
+    whole = Pipeline(facts.kernel, flat, (x, y), chosen, target.multiprocessors)
+    return run_pipeline(replace(whole, promoted_after=facts.promoted_after, part=part))
 
 
 def _boxes(flat: FlatContraction, operand: Operand) -> Boxes | str:
-    if operand.value.dtype is dtypes.float32 and operand.inner is not flat.k:
-        return "has no rows along k, which products of TF32 take"
+    dtype = operand.value.dtype
+    if dtype.bits != 16 and operand.inner is not flat.k:
+        return f"has no rows along k, which products of {WORDS[dtype].upper()} take"
     seen: Boxes | None = flat.windows.get(operand.value)
-    return seen or see_in_boxes(operand.value, operand.inner, operand.outer, flat.outer)
+    return seen or see_in_boxes(operand.value, operand.inner, operand.outer, flat.around)
 
 
 def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
@@ -245,7 +250,7 @@ def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
         return boxes.rows
     if not cuda_contraction.is_large(facts):
         return None
-    if facts.stored is dtypes.float32 and operand.inner is not operand.k:
+    if facts.stored.bits != 16:
         operand = turned(operand)
-    rows = rows_of(operand, facts.flat.outer)
+    rows = rows_of(operand, facts.flat.around)
     return None if rows.elements > cuda_contraction.MOST_PACKED_ELEMENTS else rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.pack_rows import Rows
@@ -12,6 +12,7 @@ from tinytensor.ops.infer_blocks import RANKS
 from tinytensor.ops.op import Op
 from tinytensor.ops.sums import collect
 from tinytensor.ops.uop import UOp, exact_extent
+from tinytensor.records import dataclass
 
 ENGINE_BYTES = 16  # divide the offset and every stride
 

@@ -7,9 +7,10 @@ have read it. Blocks stay, and go from tile to tile.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.amounts import amount, most_of, split_count
@@ -21,30 +22,29 @@ from tinytensor.codegen.plans.cuda_hopper_ring import RingPlace
 from tinytensor.codegen.plans.cuda_hopper_store import Storing, Trays
 from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, GROUP_THREADS, Candidate
 from tinytensor.codegen.plans.flatten import FlatContraction
-from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs_blocks import TileMmaAttrs, WgmmaAttrs
-from tinytensor.ops.fragments import GROUP_WARPS, WARP_THREADS
+from tinytensor.ops.fragments import GROUP_WARPS, WARP_THREADS, mma_name, mma_shape
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, compare, exact_extent
-
-STEP_BYTES = 32  # of the values of k of one instruction
+from tinytensor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What is to be computed, and by which tiling; `word` names the factors' dtype.
+    """What is to be computed, and by which tiling.
 
-    With a `part`, one of the outer ranges, each of its values sums its own part of k.
+    Sums are `promoted_after` so many values of k, unless 0. With a `part`, one of the outer ranges,
+    each of its values sums its own part of k.
     """
 
     kernel: Kernel
     flat: FlatContraction
     boxes: tuple[Boxes, Boxes]
-    word: str
     candidate: Candidate
     multiprocessors: int
+    promoted_after: int = 0
     part: UOp | None = None
 
 
@@ -82,15 +82,22 @@ class _Block:
         self.stages = stages = pipeline.candidate.stages
         rows, columns = pipeline.boxes
         k = flat.k
-        self.x = Factor(b, rows, flat.m, k, tiling.block_m, stages)
-        self.y = Factor(b, columns, flat.n, k, tiling.block_n, stages)
+        self.x = Factor(b, rows, (flat.m, k, flat.half), tiling.block_m, stages)
+        self.y = Factor(b, columns, (flat.n, k, flat.half), tiling.block_n, stages)
+        self.terms = ((0, 0),) if flat.half is None else ((0, 0), (1, 0), (0, 1))
         self.part = pipeline.part
         steps = split_count(exact_extent(k), self.x.block_k)
         steps = split_count(steps, pipeline.candidate.parts)
         self.steps = amount(b, steps)
+        self.promoted_after = pipeline.promoted_after // self.x.block_k
         self.trays = Trays(b, flat, tiling)
-        self.step = STEP_BYTES // rows.buffer.dtype.itemsize
-        self.instruction = f"m64n{tiling.block_n}k{self.step}.{pipeline.word}"
+        self.instruction = mma_name(
+            GROUP_ROWS,
+            tiling.block_n,
+            rows.buffer.dtype,
+            columns.buffer.dtype,
+        )
+        self.step = mma_shape(self.instruction).k
         readers = 1 if tiling.alternates else tiling.consumers
         self.full = b.mbarriers(stages, 1)
         self.empty = b.mbarriers(stages, GROUP_WARPS * readers)
@@ -186,33 +193,58 @@ class _Multiplying:
     def _sum(self) -> list[UOp]:
         """Multiply through k with one group of products in flight; give the sums."""
         b, block = self._b, self._block
-        lanes = GROUP_ROWS * self._tiling.block_n // GROUP_THREADS
-        dtype = dtypes.float32.vector(lanes)
-        totals = [b.register(dtype) for _ in range(self._accumulators)]
         previous = b.register(b.index_dtype, 0)
-        with b.loop(0, block.steps) as step:
-            stage = self._ring.stage
-            b.mbarrier_wait(block.full, stage, self._ring.parity)
-            self._multiply(totals, stage, b.value(b.index(0) < step))
-            b.wgmma_wait(*totals, pending=1)
-            self._release(previous, (b.index(0) < step) & self._is_first_lane)
-            b.write(previous, stage)
-            self._ring.advance()
+        if block.promoted_after:
+            sums = self._registers(0.0)
+            totals = self._registers(0.0)
+            with b.loop(0, block.steps, block.promoted_after) as first:
+                last = binary(Op.MIN, first + block.promoted_after, block.steps)
+                self._sum_steps(totals, previous, first, b.value(last))
+                b.wgmma_wait(*totals)
+                for each, total in zip(sums, totals, strict=True):
+                    b.write(each, b.read(each) + b.read(total))
+        else:
+            sums = totals = self._registers()
+            self._sum_steps(totals, previous, b.index(0), block.steps)
         self._hand_over()
         b.wgmma_wait(*totals)
         self._release(previous, self._is_first_lane)
-        return [b.read(each) for each in totals]
+        return [b.read(each) for each in sums]
 
-    def _multiply(self, totals: list[UOp], stage: UOp, adds: UOp) -> None:
+    def _registers(self, initial: float | None = None) -> list[UOp]:
+        """Declare what holds a thread's sums."""
+        lanes = GROUP_ROWS * self._tiling.block_n // GROUP_THREADS
+        dtype = self._block.flat.total.dtype.vector(lanes)
+        count = self._accumulators
+        return [self._b.register(dtype, initial) for _ in range(count)]
+
+    def _sum_steps(self, totals: list[UOp], previous: UOp, first: UOp, last: UOp) -> None:
+        """Begin sums with a step's products and go on to the last; keep what is given back next."""
+        b, block = self._b, self._block
+        with b.loop(first, last) as step:
+            stage = self._ring.stage
+            b.mbarrier_wait(block.full, stage, self._ring.parity)
+            self._multiply(totals, stage, b.value(first < step))
+            b.wgmma_wait(*totals, pending=1)
+            follows = b.index(0) < step
+            self._release(previous, follows & self._is_first_lane)
+            b.write(previous, stage)
+            self._ring.advance()
+
+    def _multiply(self, totals: list[UOp], stage: UOp, adds: UOp | None) -> None:
         """Start the products of a stage; the first ones begin the sums unless `adds`."""
         b, x, y = self._b, self._block.x, self._block.y
         rows, columns = b.value(x.index(stage, self._first)), b.value(y.index(stage))
         b.wgmma_fence(*totals)
-        for k in range(0, x.block_k, self._block.step):
+        starts = range(0, x.block_k, self._block.step)
+        for term, k in itertools.product(self._block.terms, starts):
+            half_x, half_y = term
+            across = y.ahead(0, k, half_y)
             for number, total in enumerate(totals):
-                further, across = x.ahead(number, k), y.ahead(0, k)
+                further = x.ahead(number, k, half_x)
                 attrs = replace(self._attrs, a_ahead=further, b_ahead=across)
-                b.wgmma(total, x.tile, rows, y.tile, columns, attrs, None if k else adds)
+                b.wgmma(total, x.tile, rows, y.tile, columns, attrs, adds)
+            adds = None
         b.wgmma_commit()
 
     def _release(self, stage: UOp, cond: UOp) -> None:

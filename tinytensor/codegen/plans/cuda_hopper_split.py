@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.builder import Builder
 from tinytensor.codegen.plans.alignment import common_access
@@ -22,6 +22,7 @@ from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, exact_extent, make_range, walk
+from tinytensor.records import dataclass
 
 THREADS = 256
 LANES = 4  # sums that a thread folds at once: 16 bytes
@@ -49,7 +50,7 @@ def split_sums(flat: FlatContraction, parts: int, scratch: Builder) -> Split:
     part = make_range(1 + max(numbers), parts)
     pitch = math.ceil(flat.n.extent / LANES) * LANES
     rows = math.prod([each.extent for each in (part, *flat.outer, flat.m)])
-    region = scratch.workspace(dtypes.float32, rows * pitch)
+    region = scratch.workspace(flat.total.dtype, rows * pitch)
     index = _row(flat, part, lambda each: each) * pitch + flat.n
     store = UOp(Op.STORE, dtypes.void, (region, index, flat.total))
     outer = (*flat.outer, part)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import lane, shuffle, splat
@@ -25,6 +24,7 @@ from tinytensor.ops.attrs_blocks import TileMmaAttrs
 from tinytensor.ops.fragments import accumulator_position
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, compare
+from tinytensor.records import dataclass
 
 PAIR = 2  # a thread holds sums in adjacent pairs of a row
 WIDEST_ITEM = 4  # bytes of an element that goes in bulk

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.plans.block_patches import PATCH
 from tinytensor.codegen.plans.tiling_cuda import Work
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 ROW_BYTES = 128  # of a tile in shared memory: the widest swizzle, and the values of k in a stage
@@ -20,12 +21,14 @@ WARP_THREADS = 32
 GROUP_ROWS = 64  # of one instruction's accumulator
 MBARRIER_BYTES = 512
 MOST_TRAY_COLUMNS, LEAST_TRAY_COLUMNS = 64, 32
-PART_BYTES = 4  # of a partial sum, float32
+PART_BYTES = 4  # of a partial sum, float32 or int32
 GROUPS = (4, 8, 16)  # of rows of tiles
 PARTS = (1, 2, 3, 4, 6, 8, 11, 16, 32, 64)
 LEAST_STEPS = 8  # of a part
 # Per multiprocessor and clock, on H200.
-PRODUCT_RATES = {2: 1925, 4: 1024}  # multiply-adds, by itemsize: of halves 2048, but for heat
+# Multiply-adds, by itemsize: of bytes 4096 and of halves 2048, but for heat.
+PRODUCT_RATES = {1: 3600, 2: 1925, 4: 1024}
+PRODUCTS = {1: 1, 2: 3}  # of a stage, by the halves of a factor
 BULK_RATE = 70  # bytes that arrive in shared memory when all multiprocessors read
 STREAM_RATE = 57  # the same, of more than L2 holds
 LATENCY_CLOCKS = 1000  # from asking for a box to its arrival
@@ -33,6 +36,8 @@ EPILOGUE_CLOCKS = 4  # of a warpgroup to store each sum that one of its threads 
 TRAY_CLOCKS = 512  # and more for it, by the columns of a tray
 LONE_CLOCKS = 90  # where the thread stores by itself
 OP_CLOCKS = 2  # and to apply one op to it
+REGISTERS = 65536  # of a multiprocessor
+SPARE_REGISTERS = 40  # of a thread, beside those of sums
 MOST_OPS = 4096  # of a thread's epilogue, which is unrolled: more take seconds to compile
 MANY_SUMS = 128  # of a thread, beside which 168 registers leave few for an epilogue
 START_CLOCKS = 3000  # of a block: its first boxes, and the launch around it
@@ -146,7 +151,8 @@ class Need:
 
     A tray has at most `tray_columns`, and `tray_bytes` for each sum, over all stores. Of the axes
     m, n and k, no part of the `open_axes` is sure to have anything in it. The `own_share` of the
-    factors' elements are no repetitions.
+    factors' elements are no repetitions. Sums are `promoted_after` so many values of k, unless 0.
+    With two `halves` of each factor a stage has both, for three products.
     """
 
     work: Work
@@ -158,6 +164,8 @@ class Need:
     a: Side
     b: Side
     own_share: float = 1.0
+    promoted_after: int = 0
+    halves: int = 1
 
     @property
     def block_k(self) -> int:
@@ -174,11 +182,24 @@ class Need:
         """Stages that a tile takes."""
         return math.ceil(self.k / self.block_k)
 
+    def multiplying_clocks(self, tiling: HopperTiling) -> float:
+        """Return what the products of a stage take, and what it takes to promote their sums."""
+        work = tiling.block_m * tiling.block_n * self.block_k * PRODUCTS[self.halves]
+        products = work / PRODUCT_RATES[self.work.itemsize]
+        if not self.promoted_after:
+            return products
+        return products + tiling.held * tiling.consumers * self.block_k / self.promoted_after
+
+    def fits_registers(self, tiling: HopperTiling) -> bool:
+        """Whether a thread has registers for the sums of instructions beside its own."""
+        held = 2 * tiling.held + SPARE_REGISTERS
+        return not self.promoted_after or held * tiling.threads <= REGISTERS
+
     @property
     def nbytes(self) -> int:
         """The bytes of both factors and one result, each once."""
         work = self.work
-        read = (work.m + work.n) * self.k * self.own_share
+        read = (work.m + work.n) * self.k * self.halves * self.own_share
         return int(work.batch * work.itemsize * (read + work.m * work.n))
 
 
@@ -241,19 +262,23 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     tray_bytes = tiling.consumers * trays * GROUP_ROWS * columns * need.tray_bytes
     sides = (need.b, need.a) if tiling.swaps else (need.a, need.b)
     extents = (tiling.block_m, tiling.block_n)
-    sizes = [side.stage_bytes(x, need.block_k) for side, x in zip(sides, extents, strict=True)]
+    sizes = [
+        side.stage_bytes(extent, need.block_k) * need.halves
+        for side, extent in zip(sides, extents, strict=True)
+    ]
     nbytes = sum(sizes)
     stages = min(tiling.stages, (target.shared_bytes - tray_bytes - MBARRIER_BYTES) // nbytes)
     is_long = tiling.held * need.epilogue_ops > MOST_OPS
     cuts = [need.is_in_patches and extent % PATCH > 0 for extent in extents]
-    if stages < 2 or is_long or (parts > 1 and not trays) or any(cuts):
+    fits = stages >= 2 and need.fits_registers(tiling)
+    if not fits or is_long or (parts > 1 and not trays) or any(cuts):
         return None
     mirrors = parts == 1 and work.mirrors(*extents)
     whole = work if mirrors else replace(work, is_symmetric=False)
     tiles = whole.tiles(*(extents[::-1] if tiling.swaps else extents)) * parts
     load, steps = math.ceil(tiles / multiprocessors), math.ceil(need.steps / parts)
     lines = sum([side.lines * size for side, size in zip(sides, sizes, strict=True)])
-    products = tiling.block_m * tiling.block_n * need.block_k / PRODUCT_RATES[work.itemsize]
+    products = need.multiplying_clocks(tiling)
     arriving = lines if need.is_in_patches else nbytes
     shared_rate = BULK_RATE if need.nbytes <= target.l2_bytes else STREAM_RATE
     rate = min(BULK_RATE, stages * nbytes / LATENCY_CLOCKS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.plans.block_axes import Axis, Seen, see_axes
 from tinytensor.codegen.plans.block_operand import Operand
@@ -26,6 +26,7 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, exact_extent, index_const, make_range, substitute_all, walk
+from tinytensor.records import dataclass
 
 REPEATED = 1.5  # how often an element is read, on the average, where windows are worth it
 LEAST_INNER = PATCH // 2  # places of an axis that is made the innermost

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.instances import pin_fixed
 from tinytensor.codegen.plans.nest import Point, emit
@@ -11,6 +9,7 @@ from tinytensor.codegen.plans.spread import most_lanes, scaled
 from tinytensor.ops.instances import MOST_ELEMENTS, extent_of
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 THREADS = 256

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.nest import Nest, Point, emit
@@ -13,6 +12,7 @@ from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.uop import UOp, compare, walk
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 THREADS = 128

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.amounts import is_whole
@@ -26,6 +26,7 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.uop import UOp, const, make_range, walk
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 # One 16-byte vector a thread: copy 2^28 fp32 takes 502 us, with 4 vectors 526, with 8 bytes a

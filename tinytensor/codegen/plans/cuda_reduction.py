@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinytensor.codegen.plans.accumulate import Fold, fold_levels, fold_of
 from tinytensor.codegen.plans.amounts import is_whole
@@ -27,6 +26,7 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.uop import UOp, exact_extent, walk
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 

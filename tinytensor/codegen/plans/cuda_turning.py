@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import stack
 from tinytensor.codegen.plans.lanes import accesses_of
@@ -25,6 +23,7 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, walk
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 # A row of a tile is 128 bytes: 8 chunks of 16 bytes, all banks once. 64 x 32 fp32 elements and 256

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
-from tinytensor.codegen.builder import Builder, splat
+from tinytensor.codegen.builder import Builder, lane, shuffle, splat
 from tinytensor.codegen.plans.flatten import FlatContraction
 from tinytensor.codegen.plans.packing import Tile, transpose
 from tinytensor.codegen.plans.tiling_cpu import Tiling, fixed_block, steps
 from tinytensor.codegen.vectorize import Evaluator
 from tinytensor.ops.uop import UOp, const, walk
+from tinytensor.records import dataclass
 
 # With more operations than this after the sum, over all vectors of a register tile, they are
 # emitted once, in a loop over the tile's rows.
@@ -63,7 +63,7 @@ class Epilogue:
         self._mirrors = mirrors
         ops = len(walk(flat.stores)) * tiling.rows * tiling.vectors
         self._is_unrolled = ops <= UNROLLED_OPS
-        is_copied = mirrors or flat.n.is_open or not self._is_unrolled
+        is_copied = flat.n.is_open or not self._is_unrolled
         self._copy = self._tile_in_memory() if is_copied else None
 
     def _tile_in_memory(self) -> Tile:
@@ -78,20 +78,14 @@ class Epilogue:
             self._copy_out(tile, self._copy)
             self._store_rest(tile, self._copy, tile.rest)
             return
-        if self._is_unrolled:
+        in_memory = None if self._is_unrolled else self._copy
+        if in_memory is None:
             self._store_unrolled(tile)
-        if self._copy is None:
-            return
-        if not self._is_unrolled:
-            self._copy_out(tile, self._copy)
-            self._store_looped(tile, self._copy)
-        if not self._mirrors:
-            return
-        is_above = self._tiling.square_of(tile.row) + self._tiling.square <= tile.column
-        with self._b.branch(is_above):
-            if self._is_unrolled:
-                self._copy_out(tile, self._copy)
-            self._store_mirrored(tile, self._copy)
+        else:
+            self._copy_out(tile, in_memory)
+            self._store_looped(tile, in_memory)
+        if self._mirrors and tile.lanes == self._tiling.lanes:
+            self._store_mirrored(tile, in_memory)
 
     def _store_unrolled(self, tile: RegisterTile) -> None:
         for each in tile.vectors():
@@ -119,23 +113,43 @@ class Epilogue:
             total = b.load(copy.buffer, copy.index(i, j))
             self._store_vector(tile, tile.row + i, tile.column + j, total, 1)
 
-    def _store_mirrored(self, tile: RegisterTile, copy: Tile) -> None:
-        """Store the columns as rows: sums (i, j) and (j, i) add the same products in order."""
-        lanes = min(tile.lanes, 1 << (tile.rows - 1).bit_length())
-        for i in range(0, tile.rows, lanes):
-            rows = min(lanes, tile.rows - i)
-            for j, columns in steps(self._b, fixed_block(self._b.index(0), tile.columns), lanes):
-                turned = self._turn(copy.at(i, j), rows, columns, lanes)
-                for number, total in enumerate(turned):
-                    m, n = tile.column + j + number, tile.row + i
-                    self._store_vector(tile, m, n, total, rows)
+    def _store_mirrored(self, tile: RegisterTile, copy: Tile | None) -> None:
+        """Store the columns as rows: sums (i, j) and (j, i) add the same products in order.
 
-    def _turn(self, block: Tile, rows: int, columns: int, lanes: int) -> list[UOp]:
-        """Return the columns of a block as vectors along its rows."""
-        indices = [block.index(i, 0) for i in range(rows)]
-        read = [self._b.load(block.buffer, each, lanes, columns) for each in indices]
+        They are taken from registers, or from a copy in a loop.
+        """
+        b = self._b
+        lanes = min(tile.lanes, 1 << (tile.rows - 1).bit_length())
+        for first in range(0, tile.rows, lanes):
+            rows = range(first, min(first + lanes, tile.rows))
+            if copy is None:
+                for j in range(0, tile.columns, lanes):
+                    block = [self._part(tile, i, j, lanes) for i in rows]
+                    self._store_turned(tile, first, b.index(j), block, min(lanes, tile.columns - j))
+                continue
+            for at, columns in steps(b, fixed_block(b.index(0), tile.columns), lanes):
+                indices = [copy.index(i, at) for i in rows]
+                block = [b.load(copy.buffer, each, lanes, columns) for each in indices]
+                self._store_turned(tile, first, at, block, columns)
+
+    def _part(self, tile: RegisterTile, row: int, column: int, lanes: int) -> UOp:
+        """Return some lanes of a row of sums."""
+        vector, begin = divmod(column, tile.lanes)
+        total = self._b.read(tile.sums[row][vector])
+        if lanes == 1:
+            return lane(total, begin)
+        return total if lanes == tile.lanes else shuffle(total, total, range(begin, begin + lanes))
+
+    def _store_turned(
+        self, tile: RegisterTile, row: int, column: UOp, block: list[UOp], columns: int
+    ) -> None:
+        """Store the columns of a block of sums, its rows given, as vectors along its rows."""
+        lanes = block[0].dtype.lanes
         unread = splat(const(self._flat.total.dtype, 0), lanes)
-        return transpose(read + [unread] * (lanes - rows))[:columns]
+        turned = transpose(block + [unread] * (lanes - len(block)))
+        for number, total in enumerate(turned[:columns]):
+            m, n = tile.column + column + number, tile.row + row
+            self._store_vector(tile, m, n, total, len(block))
 
     def _store_vector(self, tile: RegisterTile, m: UOp, n: UOp, total: UOp, valid: int) -> None:
         """Run the epilogue on one vector of sums along n, and every store."""

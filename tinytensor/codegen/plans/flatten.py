@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from itertools import count
 from typing import Any
@@ -25,6 +25,7 @@ from tinytensor.ops.uop import (
     substitute_all,
     walk,
 )
+from tinytensor.records import dataclass
 
 Nodes = tuple[UOp, ...]
 NARROW = 8  # a shorter range does not fill the lanes of a float32 vector
@@ -36,7 +37,8 @@ class FlatContraction:
 
     `outer` ranges are loops around everything. In the stores the leaf `total` stands for the sum.
     Where ranges are walked in patches, `windows` has what a copy engine sees of the factors and
-    stores that it can move; each plan has its own.
+    stores that it can move; each plan has its own. With a range `half` of two, a factor is the sum
+    of its halves, and all products but that of the second ones are summed.
     """
 
     stores: Nodes
@@ -48,6 +50,12 @@ class FlatContraction:
     n: UOp
     k: UOp
     windows: Mapping[UOp, Any] = field(default_factory=dict)
+    half: UOp | None = None
+
+    @property
+    def around(self) -> Nodes:
+        """The ranges beside its own two that a factor may depend on."""
+        return self.outer if self.half is None else (*self.outer, self.half)
 
 
 def flatten(kernel: Kernel) -> FlatContraction:

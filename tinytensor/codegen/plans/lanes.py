@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from tinytensor.codegen.vectorize import guard_of, stride_of, widest_itemsize
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, walk
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 LONG_VECTOR = 16  # lanes beyond which an adjacent access gets no cheaper

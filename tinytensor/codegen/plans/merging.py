@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.vectorize import stride_of
 from tinytensor.ops.kernel import Kernel
@@ -11,6 +11,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import folded_ranges
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, index_const, make_range, walk
+from tinytensor.records import dataclass
 
 FOLDS = frozenset((Op.REDUCE, Op.CONTRACT))
 

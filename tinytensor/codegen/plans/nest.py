@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from tinytensor.codegen.builder import Builder
@@ -27,6 +27,7 @@ from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
 from tinytensor.ops.uop import UOp, binary, cast, walk
+from tinytensor.records import dataclass
 
 # A float sum is cut into blocks, each summed from zero, so that its error stays near one rounding:
 # 8e-9 of sum |x| at 1e8 elements against 6.5e-7 in one piece (Zen 5).

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tinytensor.codegen.builder import Builder, lane, stack
 from tinytensor.codegen.plans.alignment import ACCESS_BYTES, common_access
@@ -19,6 +18,7 @@ from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, exact_extent, index_const, walk
+from tinytensor.records import dataclass
 
 THREADS = 256
 LINE_BYTES = 128
@@ -70,7 +70,9 @@ def rows_of(operand: Operand, batch: Sequence[UOp]) -> Rows:
 
 
 def turned(operand: Operand) -> Operand:
-    """Return a factor whose elements are taken one by one along k."""
+    """Return a factor whose elements are taken along k, one by one unless they lie so."""
+    if operand.inner is operand.k:
+        return operand
     return dataclasses.replace(
         operand, inner=operand.k, inner_extent=exact_extent(operand.k), access=1, is_direct=False
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinytensor.codegen.builder import Builder, shuffle, splat
 from tinytensor.codegen.plans.tiling_cpu import Block, open_rest, steps, vector_steps
@@ -11,6 +11,9 @@ from tinytensor.codegen.vectorize import Evaluator, guard_of, stride_of
 from tinytensor.dtype import DType
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast, const, walk
+from tinytensor.records import dataclass
+
+FOUR = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,18 +160,34 @@ def _pack_rest(b: Builder, packing: Packing, dense: Block, across: Block, tile: 
 def transpose(block: Sequence[UOp]) -> list[UOp]:
     """Return the columns of a square block of vectors: log2(lanes) layers of two-operand shuffles.
 
-    Layer `distance` swaps the off-diagonal quarters of each square of 2 * distance.
+    Layer `distance` swaps the off-diagonal quarters of each square of 2 * distance. Those of
+    squares of four elements of four bytes are sorted by evens and odds instead, one after the
+    other: that is one cheap instruction each (on Zen 4 three take as long as two others).
     """
     lanes = len(block)
     turned = list(block)
-    distance = lanes // 2
-    while distance:
+    sorts = lanes >= FOUR and block[0].dtype.scalar.itemsize == FOUR
+    distance = 1
+    while distance < lanes:
+        exchange = _sort_fours if sorts and distance < FOUR else _swap_quarters
         for i in range(lanes):
             if not i & distance:
                 pair = turned[i], turned[i + distance]
-                turned[i], turned[i + distance] = _swap_quarters(*pair, distance)
-        distance //= 2
+                turned[i], turned[i + distance] = exchange(*pair, distance)
+        distance *= 2
     return turned
+
+
+def _sort_fours(x: UOp, y: UOp, _distance: int) -> tuple[UOp, UOp]:
+    """Return the even lanes of each four of x and of y side by side, and the odd ones."""
+    lanes = x.dtype.lanes
+    even: list[int] = []
+    for first in range(0, lanes, FOUR):
+        second = lanes + first
+        even += [first, first + 2]
+        even += [second, second + 2]
+    odd = [place + 1 for place in even]
+    return shuffle(x, y, even), shuffle(x, y, odd)
 
 
 def _swap_quarters(upper: UOp, lower: UOp, distance: int) -> tuple[UOp, UOp]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from tinytensor.codegen.builder import Builder
@@ -15,6 +14,7 @@ from tinytensor.codegen.plans.turning import Turn, find_turn, turned_points
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.uop import UOp, walk
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tinytensor.codegen.builder import Builder
 from tinytensor.codegen.plans.accumulate import Fold, fold_levels, fold_of
@@ -25,6 +25,7 @@ from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import ELEMENTWISE, Mark
 from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.uop import UOp, walk
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 FUNCTION_WORK = 12  # instructions of an exp or log, in those of an addition

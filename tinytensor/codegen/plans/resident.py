@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinytensor.codegen.builder import Builder
 from tinytensor.codegen.plans.accumulate import Fold, fold_levels
@@ -11,6 +10,7 @@ from tinytensor.ops.op import Mark, Op
 from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, exact_extent, substitute, walk
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 

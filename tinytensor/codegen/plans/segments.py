@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tinytensor.codegen.plans.lanes import accesses_of
 from tinytensor.codegen.plans.merging import replace_ranges
 from tinytensor.codegen.vectorize import guard_of, stride_of
@@ -12,6 +10,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, index_const, make_range, substitute, walk
+from tinytensor.records import dataclass
 
 MOST_SEGMENTS = 64  # each is a loop to compile
 # More segments than these must be this long on the average: short ones waste most of their lanes.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import Builder
@@ -16,6 +15,7 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, binary, const, exact_extent, index_const
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 MOST_INT32_NUMBERS = 2**30  # what lies beyond the last number still fits an int32

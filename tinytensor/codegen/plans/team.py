@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import lane, stack
@@ -12,6 +11,7 @@ from tinytensor.codegen.plans.spread import quotient, remainder, scaled
 from tinytensor.ops.fragments import WARP_THREADS
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, compare
+from tinytensor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from tinytensor.codegen.builder import Builder
 from tinytensor.codegen.vectorize import extent_value
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, where
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 # One block of k up to this depth: float32, 1024 x 1024 x 1024 on Zen 4, k in one block of 1024 is
@@ -20,9 +20,10 @@ BLOCK_K_BYTES = 4096
 # Rows and vectors of the register tile, by the registers there are.
 TILES_OF_32 = [(8, 2), (12, 2), (8, 3)]
 TILES_OF_16 = [(6, 2), (4, 3)]
-# Mirroring saves nearly half the products, and costs a copy and a transposition of each tile:
-# float32 x @ x.T on Zen 4, n = 64: 131 GFLOP/s instead of 105; n = 256: 189 instead of 110.
-MIRRORED_SQUARES = 2
+# Mirroring saves nearly half the products, and costs a transposition of each tile; one of a single
+# vector has little below the diagonal. float32 x @ x.T on Zen 4: n = 32 119 GFLOP/s, 64 170, 256
+# 212; with 8 x 2 vectors and squares of 32 on the diagonal 91, 132, 195 (2026-11-30).
+MIRRORED_TILE = (8, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +52,15 @@ class Tiling:
         """Elements of one row of the register tile."""
         return self.lanes * self.vectors
 
-    @property
-    def square(self) -> int:
-        """Elements of a side of the least square that whole register tiles fill."""
-        return math.lcm(self.rows, self.columns)
-
-    def square_of(self, row: UOp) -> UOp:
-        """Return where the square on the diagonal that holds a row begins."""
-        return row - binary(Op.TRUNCMOD, row, self.square)
-
     def gains_by_mirroring(self, n: int) -> bool:
         """Whether half of a symmetric n x n result is worth computing and mirroring."""
-        return self.block_n % self.square == 0 and n >= MIRRORED_SQUARES * self.square
+        is_cut_in_squares = self.block_n % math.lcm(self.rows, self.lanes) == 0
+        return self.vectors == 1 and is_cut_in_squares and n > self.lanes
 
 
-def list_tilings(n: int, k: int, widest_itemsize: int, target: Target) -> list[Tiling]:
+def list_tilings(
+    n: int, k: int, widest_itemsize: int, target: Target, is_symmetric: bool = False
+) -> list[Tiling]:
     """Fit register tiles to the register file and panels of b to parts of L2; the usual one first.
 
     With 32 registers 8 x 2 vectors: 8 x 3 and 12 x 2 are as fast (102 to 108 GFLOP/s on Zen 4, n =
@@ -78,6 +73,8 @@ def list_tilings(n: int, k: int, widest_itemsize: int, target: Target) -> list[T
     tiles = [(4, 2)]
     if "fma" in target.features:
         tiles = TILES_OF_32 if target.registers >= 32 else TILES_OF_16
+    if is_symmetric:
+        tiles = [MIRRORED_TILE, *tiles]
     panels = [(BLOCK_K_BYTES, 3), (BLOCK_K_BYTES // 4, 3), (BLOCK_K_BYTES, 1)]
     found: dict[Tiling, None] = {}
     for (depth_bytes, quarters), (rows, vectors) in itertools.product(panels, tiles):
@@ -202,3 +199,29 @@ def vector_steps(b: Builder, block: Block, step: int, lanes: int) -> Iterator[tu
         with b.loop(begin, end, step=each) as position:
             yield position, each
         begin = end
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Adjacent columns of a register tile: `count` of them in vectors of `lanes`.
+
+    Where `rest` is given, only so many exist, which is known at launch.
+    """
+
+    begin: UOp
+    count: int
+    lanes: int
+    rest: UOp | None = None
+
+
+def all_columns(b: Builder, block: Block, tiling: Tiling) -> Iterator[Columns]:
+    """Walk the columns of a block's register tiles."""
+    lanes = tiling.lanes
+    if block.open_size is None:
+        for column, count in steps(b, block, tiling.columns):
+            yield Columns(column, count, lanes)
+        return
+    for column, count in vector_steps(b, block, tiling.columns, lanes):
+        yield Columns(column, count, lanes)
+    with open_rest(b, block, lanes) as rest:
+        yield Columns(rest.begin, lanes, lanes, rest.count)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from tinytensor.codegen.plans.alignment import ACCESS_BYTES
+from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 WARP_THREADS = 32
@@ -25,7 +26,7 @@ REGISTERS_BESIDE_DOUBLES = 96
 # Per multiprocessor and clock, on H200 at 1.7 GHz.
 # Multiply-adds of matrix instructions, by the bytes of a factor: of halves 62 % of the tensor
 # cores' peak, all that mma can reach.
-MMA_RATES = {2: 1270, 8: 110}
+MMA_RATES = {1: 2540, 2: 1270, 8: 110}
 FMA_RATE = 112  # 88 % of the peak, with loads and barriers between
 COPY_RATE = 12.5  # elements that are copied to shared memory beside multiply-adds
 SHARED_RATE = 128  # bytes
@@ -189,7 +190,15 @@ FMA_TILINGS_THROUGH_REGISTERS = (
     FmaTiling("medium through registers", 64, 64, 16, 8, 4, stages=2),
     FmaTiling("small through registers", 32, 32, 16, 4, 4, stages=2),
 )
+
+
+def _deeper(listed: Sequence[MmaTiling]) -> tuple[MmaTiling, ...]:
+    """Return tilings whose stages have as many bytes, of half as wide elements."""
+    return tuple([replace(each, block_k=2 * each.block_k) for each in listed])
+
+
 MMA_LISTS = {
+    1: (_deeper(MMA_TILINGS), _deeper(MMA_TILINGS_THROUGH_REGISTERS)),
     2: (MMA_TILINGS, MMA_TILINGS_THROUGH_REGISTERS),
     8: (DOUBLE_TILINGS, DOUBLE_TILINGS_THROUGH_REGISTERS),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinytensor.codegen.builder import Builder, splat
 from tinytensor.codegen.plans.lanes import accesses_of
@@ -12,6 +11,7 @@ from tinytensor.codegen.plans.packing import transpose
 from tinytensor.codegen.vectorize import Evaluator, guard_of, stride_of
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, const
+from tinytensor.records import dataclass
 
 LEAST_EXTENT = 4  # a narrower tile is not worth its shuffles
 

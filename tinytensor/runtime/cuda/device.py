@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
-from tinytensor.errors import CompileError
+import numpy as np
+
+from tinytensor.errors import CompileError, DeviceError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.program import Program
 from tinytensor.runtime.buffer import Buffer, CachingAllocator
@@ -24,14 +28,21 @@ from tinytensor.runtime.cuda.driver import (
     Handle,
     describe_gpu,
 )
+from tinytensor.runtime.cuda.graph import SOURCE, Series
 from tinytensor.runtime.cuda.launch import Binary, CudaExecutable
 from tinytensor.runtime.cuda.memory import CudaMemory
 from tinytensor.runtime.cuda.nvrtc import FLAGS, TOOLKIT, compile_cubin, find_library, identity
-from tinytensor.runtime.device import DeviceBase, Event, HostBytes, Launcher
+from tinytensor.runtime.device import Device, DeviceBase, Event, HostBytes, Launcher, Start, Step
+from tinytensor.runtime.steps import read_runner
 from tinytensor.target import cuda_target
 from tinytensor.timing import timed
 
+if TYPE_CHECKING:
+    from tinytensor.runtime.cpu import Executable
+
 US_PER_MS = 1000
+WORD_BYTES = 4
+MOST_SENT_BYTES = 32  # 2 us a word, a copy and the wait for it at least 10 (H200)
 
 
 class CudaEvent(Event):
@@ -66,7 +77,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         self._binaries: dict[str, Binary] = {}
         self._events: list[Handle] = []
         self._workspace: Buffer | None = None
-        self._launch_lock = threading.Lock()
+        self.launch_lock = threading.Lock()
         self._compile_lock = threading.Lock()
 
     @property
@@ -132,15 +143,45 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         scalars: Sequence[float],
         extents: Sequence[int],
     ) -> None:
-        with self._launch_lock:
+        with self.launch_lock:
             if work.workspace_bytes:
-                addresses.append(self._workspace_address(work.workspace_bytes))
-            if not extents:
-                work.place(self.driver, addresses, scalars)
-            for launch in work.tables(addresses, extents) if extents else work.launches:
-                status = launch.run(scalars)
+                addresses.append(self.workspace_address(work.workspace_bytes))
+            self.launch(work, addresses, scalars, extents)
+
+    def launch(
+        self,
+        work: CudaExecutable,
+        addresses: Sequence[int],
+        scalars: Sequence[float],
+        extents: Sequence[int],
+    ) -> None:
+        """Start the launches in the current context, for who holds the lock."""
+        for part, some in work.parts(addresses, extents) if extents else [(addresses, extents)]:
+            work.place(part, scalars, some)
+            for each in work.launches:
+                status = each.start()[0]
                 if status:
-                    self.driver.check(f"the launch of {launch.entry}", status)
+                    self.driver.check(f"the launch of {each.shape.entry}", status)
+
+    def starts(self, steps: Sequence[Step]) -> list[Start]:
+        """Return what starts launches one after the other, and as a graph when they come often.
+
+        A single launch that has tensor maps is better off alone: Python has to encode them.
+        """
+        launches = [each for step in steps for each in step.work.launches]
+        if len(launches) < 2 and all(each.shape.tensor_maps for each in launches):
+            return super().starts(steps)
+        series = Series(self, steps)
+        return [Start(Launcher(series.start, None, series.told), series.places)]
+
+    @functools.cached_property
+    def runner(self) -> Executable | None:
+        """What starts graphs without Python; None where there is no C compiler."""
+        try:
+            (found,) = Device["CPU"].compile([read_runner(SOURCE)])
+        except (DeviceError, CompileError):
+            return None
+        return cast("Executable", found)  # a device found by name runs its own kind of work
 
     def fill(self, buffer: Buffer, byte: int) -> None:
         """Set all bytes of a buffer to one value, when the work started before is done."""
@@ -150,9 +191,18 @@ class CudaDevice(DeviceBase[CudaExecutable]):
                 self.driver.call("cuMemsetD8Async", *place, self.stream)
 
     def copy_in(self, buffer: Buffer, source: HostBytes) -> None:
-        """Fill a buffer from C-contiguous host memory of the same size."""
+        """Fill a buffer from C-contiguous host memory of the same size.
+
+        A few words go with the commands themselves, and the host waits for nothing: each step of
+        an optimizer and each draw brings some.
+        """
         host = self.see_host_bytes(buffer, source)
-        if host.size:
+        if host.size <= MOST_SENT_BYTES and host.size % WORD_BYTES == 0:
+            places = range(buffer.address, buffer.address + host.size, WORD_BYTES)
+            with self.context:
+                for place, word in zip(places, host.view(np.uint32).tolist(), strict=True):
+                    self.driver.call("cuMemsetD32Async", place, word, 1, self.stream)
+        elif host.size:
             self._copy("cuMemcpyHtoDAsync", buffer.address, host.ctypes.data, buffer.nbytes)
 
     def copy_out(self, buffer: Buffer, destination: HostBytes) -> None:
@@ -163,7 +213,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
 
     def reserve_workspace(self, works: Sequence[CudaExecutable]) -> None:
         """Make the scratch memory large enough for some executables."""
-        self._workspace_address(max([work.workspace_bytes for work in works], default=0))
+        self.workspace_address(max([work.workspace_bytes for work in works], default=0))
 
     def join(self, calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
         """Capture calls, which start work on the stream and allocate nothing, into one graph."""
@@ -236,7 +286,7 @@ class CudaDevice(DeviceBase[CudaExecutable]):
         except IndexError:
             return self.driver.call("cuEventCreate", TIMING_EVENT)
 
-    def _workspace_address(self, nbytes: int) -> int:
+    def workspace_address(self, nbytes: int) -> int:
         """Return the address of the scratch memory that launches use one after another."""
         if self._workspace is None or self._workspace.nbytes < nbytes:
             self._workspace = None

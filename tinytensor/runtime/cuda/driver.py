@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from tinytensor.errors import DeviceError
 from tinytensor.lazy import lazy_import
+from tinytensor.records import dataclass
 from tinytensor.runtime.device import AbsentDevice
 
 Handle = Any  # Any: the bindings are untyped
@@ -68,6 +68,11 @@ class Driver:
         words = self.api.cuGetErrorString(status)[1].decode()
         remedy = REMEDIES.get(name, DEFAULT_REMEDY)
         raise DeviceError(f"cuda: {what} failed: {name} ({words}); {remedy}.")
+
+    def entry(self, function: str) -> int:
+        """Find where a function of the driver begins, for code that is not Python."""
+        found = getattr(ctypes.CDLL(LIBRARY), function)
+        return ctypes.cast(found, ctypes.c_void_p).value or 0
 
     def constant(self, enumeration: str, name: str) -> Handle:
         """Find one of the driver's named numbers."""

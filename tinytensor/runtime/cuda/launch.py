@@ -5,14 +5,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from tinytensor.ops.extents import index_with
 from tinytensor.ops.instances import split
 from tinytensor.ops.program import INSTANCE_WORDS, LaunchShape, Program, TensorMap
 from tinytensor.ops.text import numbers_at, parse_node
 from tinytensor.ops.uop import UOp
+from tinytensor.records import dataclass
 from tinytensor.runtime.cuda.driver import Driver, Handle
 
 ADDRESS_BYTES = 8
@@ -36,6 +37,7 @@ class Binary:
 
 
 EncodedMap = ctypes.Array[ctypes.c_uint64]
+Where = TypeVar("Where")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +59,26 @@ class PreparedLaunch:
     Units: `local_bytes` of one thread's stack frame and spilled registers.
     """
 
-    entry: str
+    shape: LaunchShape
+    function: Handle
     start: Callable[[], tuple[Handle]]
     pointers: ctypes.Array[ctypes.c_void_p]
-    tensor_maps: tuple[TensorMap, ...]
     placed: list[PlacedMap]
     local_bytes: int
     config: Handle | None
-    block_elements: int
-    across: UOp | None = None
-
-    def run(self, scalars: Sequence[float]) -> Handle:
-        """Launch, and return the driver's status."""
-        if self.across is not None:
-            assert self.config is not None, "a grid that scalars decide is set here"
-            self.config.gridDimX = max(1, index_with(self.across, scalars))
-        return self.start()[0]
+    across: UOp | None
 
     def place_map(self, number: int, placed: PlacedMap) -> None:
         """Let the entry read a tensor map, and keep that map alive."""
         assert placed.encoded is not None, "only a map that was encoded is read"
-        first = len(self.pointers) - len(self.tensor_maps)
+        first = len(self.pointers) - len(self.placed)
         self.pointers[first + number] = ctypes.addressof(placed.encoded)
         self.placed[number] = placed
+
+    def set_blocks(self, blocks: int) -> None:
+        """Let so many blocks run along x, at least one."""
+        assert self.config is not None, "a grid that differs from run to run is in a record"
+        self.config.gridDimX = max(1, blocks)
 
 
 class CudaExecutable:
@@ -90,13 +89,14 @@ class CudaExecutable:
     """
 
     __slots__ = (
-        *("binary", "launches", "local_bytes", "name", "pack", "values", "with_maps"),
-        "workspace_bytes",
+        *("binary", "driver", "launches", "local_bytes", "name", "pack", "program", "stream"),
+        *("values", "with_grids", "with_maps", "workspace_bytes"),
     )
 
     def __init__(self, driver: Driver, stream: Handle, program: Program, binary: Binary) -> None:
         self.name = program.name
-        self.binary = binary
+        self.driver, self.stream = driver, stream
+        self.program, self.binary = program, binary
         self.workspace_bytes = program.workspace_bytes
         count = program.params + (program.workspace_bytes > 0)
         form = f"{count}Q{program.scalars}"
@@ -110,7 +110,8 @@ class CudaExecutable:
             for shape in program.launches
         ]
         self.launches = tuple(prepared)
-        self.with_maps = tuple([launch for launch in prepared if launch.tensor_maps])
+        self.with_maps = tuple([launch for launch in prepared if launch.placed])
+        self.with_grids = tuple([launch for launch in prepared if launch.across is not None])
         self.local_bytes = max([launch.local_bytes for launch in prepared], default=0)
 
     def __repr__(self) -> str:
@@ -121,35 +122,63 @@ class CudaExecutable:
         """Whether the binary came from the disk cache."""
         return self.binary.was_cached
 
-    def tables(self, addresses: Sequence[int], extents: Sequence[int]) -> Iterator[PreparedLaunch]:
-        """Write as many instances as a table holds, give their launch, and go on to the rest."""
-        (launch,) = self.launches
-        rows = list(zip(extents, split(addresses, extents), strict=True))
-        most = (INSTANCE_WORDS - 1) // (2 + len(rows[0][1]))
-        for at in range(0, len(rows), most):
-            words: list[ctypes.c_uint64 | int] = [len(rows[at : at + most])]
-            blocks = 0
-            for extent, row in rows[at : at + most]:
-                words += [blocks, extent, *row]
-                blocks += -(-extent // launch.block_elements)
-            self.values[: len(words)] = words
-            assert launch.config is not None, "the grid of an instanced entry is set here"
-            launch.config.gridDimX = blocks
-            yield launch
+    def again(self) -> CudaExecutable:
+        """Return the same with a block of its own."""
+        return CudaExecutable(self.driver, self.stream, self.program, self.binary)
+
+    def parts(
+        self, addresses: Sequence[Where], extents: Sequence[int]
+    ) -> list[tuple[Sequence[Where], Sequence[int]]]:
+        """Split instances into as many as a table holds; what is not instanced is one part."""
+        if not extents:
+            return [(addresses, extents)]
+        count = len(addresses) // len(extents)
+        most = (INSTANCE_WORDS - 1) // (2 + count)
+        begins = range(0, len(extents), most)
+        return [
+            (addresses[at * count : (at + most) * count], extents[at : at + most]) for at in begins
+        ]
+
+    def address_places(self, count: int, extents: Sequence[int]) -> list[int]:
+        """Return which words of the block some addresses are; a row of a table has two more."""
+        if not extents:
+            return list(range(count))
+        each = count // len(extents)
+        return [1 + n // each * (2 + each) + 2 + n % each for n in range(count)]
 
     def place(
-        self, driver: Driver, addresses: Sequence[int], scalars: Sequence[float] = ()
+        self,
+        addresses: Sequence[int],
+        scalars: Sequence[float] = (),
+        extents: Sequence[int] = (),
     ) -> None:
         """Write addresses, the tensor maps made of them, and scalars where launches read them."""
+        if extents:
+            self._place_table(addresses, extents)
+            return
         self.pack(self.values, 0, *addresses, *scalars)
         for launch in self.with_maps:
-            for number, each in enumerate(launch.tensor_maps):
+            for number, each in enumerate(launch.shape.tensor_maps):
                 address = addresses[each.number]
                 shape = numbers_at(each.extents, tuple(scalars)) or each.shape
                 placed = launch.placed[number]
                 if placed.address != address or placed.shape != shape:
-                    encoded = encode_tensor_map(driver, each, shape, address)
+                    encoded = encode_tensor_map(self.driver, each, shape, address)
                     launch.place_map(number, PlacedMap(address, shape, encoded))
+        for launch in self.with_grids:
+            assert launch.across is not None, "these have one"
+            launch.set_blocks(index_with(launch.across, scalars))
+
+    def _place_table(self, addresses: Sequence[int], extents: Sequence[int]) -> None:
+        """Write the table of some instances, and count their blocks."""
+        (launch,) = self.launches
+        words: list[ctypes.c_uint64 | int] = [len(extents)]
+        blocks = 0
+        for extent, row in zip(extents, split(addresses, extents), strict=True):
+            words += [blocks, extent, *row]
+            blocks += -(-extent // launch.shape.block_elements)
+        self.values[: len(words)] = words
+        launch.set_blocks(blocks)
 
 
 def prepare_launch(
@@ -168,14 +197,13 @@ def prepare_launch(
     pointers[:count] = [first + ADDRESS_BYTES * number for number in range(count)]
     config = _configure(driver, stream, shape)
     return PreparedLaunch(
-        entry=shape.entry,
+        shape=shape,
+        function=function,
         start=_start(driver, stream, function, shape, ctypes.addressof(pointers), config),
         pointers=pointers,
-        tensor_maps=shape.tensor_maps,
         placed=[PlacedMap(NOWHERE, (), None)] * len(shape.tensor_maps),
         local_bytes=driver.function_attribute(function, "LOCAL_SIZE_BYTES"),
         config=config,
-        block_elements=shape.block_elements,
         across=parse_node(shape.across) if shape.across else None,
     )
 
