@@ -203,7 +203,7 @@ def _rounding(dtype, values):
 
 
 def _computing(dtype):
-    return dtypes.float32 if dtype.is_half else dtype
+    return dtypes.float32 if dtype.is_narrow else dtype
 
 
 def _largest(dtype):
@@ -323,7 +323,7 @@ def _product_bound(node, x, values):
 
 
 def _half_rounding(dtype, values):
-    return _rounding(dtype, values) if dtype.is_half else 0
+    return _rounding(dtype, values) if dtype.is_narrow else 0
 
 
 def _position(node, x):

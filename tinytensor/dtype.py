@@ -46,8 +46,13 @@ class DType:
         return self.kind in ("int", "uint", "index")
 
     @property
-    def is_half(self) -> bool:
+    def is_narrow(self) -> bool:
         """Whether arithmetic widens to float32 per op and rounds once."""
+        return self.kind == "float" and self.bits < 32
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it is a narrow float of 16 bits."""
         return self.kind == "float" and self.bits == 16
 
     @property
@@ -79,13 +84,14 @@ class DType:
 
     @property
     def value_numpy(self) -> np.dtype[np.generic]:
-        """The NumPy type that holds its values (bfloat16: float32; index: int64)."""
+        """The NumPy type that holds its values (index: int64); its own for each narrow width."""
         return np.dtype(_VALUE_NUMPY[self.scalar.name])
 
     @property
     def storage_numpy(self) -> np.dtype[np.generic]:
-        """The NumPy type of its bytes in memory (bfloat16: uint16)."""
-        return np.dtype(np.uint16) if self.scalar.name == "bfloat16" else self.value_numpy
+        """The NumPy type of its bytes in memory (bfloat16: uint16; float8: uint8)."""
+        is_unknown = self.is_narrow and self.scalar.name != "float16"
+        return np.dtype(f"uint{self.bits}") if is_unknown else self.value_numpy
 
     @property
     def epsilon(self) -> float:
@@ -110,6 +116,8 @@ class dtypes:  # noqa: N801 - reads as a namespace: dtypes.float32
     int16: Final = DType("int16", "int", 16)
     int32: Final = DType("int32", "int", 32)
     int64: Final = DType("int64", "int", 64)
+    float8_e4m3fn: Final = DType("float8_e4m3fn", "float", 8)
+    float8_e5m2: Final = DType("float8_e5m2", "float", 8)
     float16: Final = DType("float16", "float", 16)
     bfloat16: Final = DType("bfloat16", "float", 16)
     float32: Final = DType("float32", "float", 32)
@@ -129,13 +137,41 @@ USER_DTYPES: Final = (
     dtypes.bool,
     *(dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64),
     *(dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64),
+    *(dtypes.float8_e4m3fn, dtypes.float8_e5m2),
     *(dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64),
 )
 BY_NAME: Final = {dtype.name: dtype for dtype in (*USER_DTYPES, dtypes.index, dtypes.void)}
-MANTISSA_BITS: Final = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowFormat:
+    """How a float lies within float32: so many bits of mantissa, and another bias.
+
+    Bits without a sign that are `special` or more are no finite number; from `limit` on a number
+    becomes `overflow`.
+    """
+
+    mantissa: int
+    bias: int
+    special: int
+    overflow: int
+    nan: int
+    limit: float
+
+
+NARROW_FORMATS: Final = {
+    "float8_e4m3fn": NarrowFormat(3, 7, 0x7F, 0x7E, 0x7F, 464.0),
+    "float8_e5m2": NarrowFormat(2, 15, 0x7C, 0x7C, 0x7F, 61440.0),
+    "float16": NarrowFormat(10, 15, 0x7C00, 0x7C00, 0x7E00, 65520.0),
+}
+MANTISSA_BITS: Final = {
+    **{name: each.mantissa for name, each in NARROW_FORMATS.items()},
+    **{"bfloat16": 7, "float32": 23, "float64": 52},
+}
 _VALUE_NUMPY: Final = {
     **{dtype.name: dtype.name for dtype in USER_DTYPES},
     **{"bfloat16": "float32", "index": "int64"},
+    **{"float8_e4m3fn": "float32", "float8_e5m2": "float16"},
 }
 _FLOAT_FORMATS: Final = {"float16": "<e", "float32": "<f", "float64": "<d"}
 
@@ -163,10 +199,15 @@ def encode(dtype: DType, value: bool | int | float) -> int:
     if dtype.name == "bfloat16":
         return int(round_to_bfloat16(np.array([value], np.float32)).view(np.uint32)[0]) >> 16
     try:
-        packed = struct.pack(_FLOAT_FORMATS[dtype.name], value)
+        return _encode_float(dtype, value)
     except OverflowError:  # what rounds to infinity, and integers beyond float64
-        packed = struct.pack(_FLOAT_FORMATS[dtype.name], math.inf if value > 0 else -math.inf)
-    return int.from_bytes(packed, "little")
+        return _encode_float(dtype, math.inf if value > 0 else -math.inf)
+
+
+def _encode_float(dtype: DType, value: int | float) -> int:
+    if dtype.bits == 8:
+        return int(float8_bits(np.array([float(value)]), dtype)[0])
+    return int.from_bytes(struct.pack(_FLOAT_FORMATS[dtype.name], value), "little")
 
 
 def decode(dtype: DType, bits: int) -> bool | int | float:
@@ -180,6 +221,8 @@ def decode(dtype: DType, bits: int) -> bool | int | float:
         return (bits ^ sign) - sign if dtype.kind == "int" else bits
     if dtype.name == "bfloat16":
         return decode(dtypes.float32, bits << 16)
+    if dtype.is_float and dtype.bits == 8:
+        return float(float8_values(np.array([bits]), dtype)[0])
     unpacked: float = struct.unpack(
         _FLOAT_FORMATS[dtype.name], bits.to_bytes(dtype.itemsize, "little")
     )[0]
@@ -195,6 +238,37 @@ def round_to_bfloat16(values: np.ndarray) -> np.ndarray:
     return kept.astype(np.uint32).view(np.float32)
 
 
+@cache
+def _float8_table(dtype: DType) -> np.ndarray:
+    """Return the values of the 256 bit patterns, in float64."""
+    shape = NARROW_FORMATS[dtype.scalar.name]
+    exponent, fraction = np.divmod(np.arange(128), 1 << shape.mantissa)
+    digits = fraction + np.where(exponent > 0, 1 << shape.mantissa, 0)
+    values = np.ldexp(digits, np.maximum(exponent, 1) - shape.bias - shape.mantissa)
+    values[shape.special :] = np.nan
+    if shape.overflow == shape.special:
+        values[shape.special] = np.inf
+    return np.concatenate([values, -values])
+
+
+def float8_values(bits: np.ndarray, dtype: DType) -> np.ndarray:
+    """Return what bits mean in a float of 8 bits."""
+    return np.asarray(_float8_table(dtype)[bits], dtype.value_numpy)
+
+
+def float8_bits(values: np.ndarray, dtype: DType) -> np.ndarray:
+    """Round floats to a float of 8 bits, once, ties to even."""
+    shape = NARROW_FORMATS[dtype.scalar.name]
+    finite = _float8_table(dtype)[: shape.special]
+    middles = np.append((finite[:-1] + finite[1:]) / 2, shape.limit)
+    magnitude = np.abs(values.astype(np.float64))
+    bits = np.searchsorted(middles, magnitude)  # the lower of two at their middle
+    is_tie = magnitude == middles[np.minimum(bits, len(middles) - 1)]
+    rounded = np.minimum(bits + (is_tie & (bits % 2 == 1)), shape.overflow)
+    kept = np.where(np.isnan(magnitude), shape.nan, rounded)
+    return np.asarray(kept | np.signbit(values) * 0x80, np.uint8)
+
+
 _ORDER: Final = {"bool": 0, "uint": 1, "int": 1, "float": 2}
 
 
@@ -202,10 +276,16 @@ _ORDER: Final = {"bool": 0, "uint": 1, "int": 1, "float": 2}
 def promote(a: DType, b: DType) -> DType:
     """Return the type both operands of an elementwise op are cast to (PyTorch's table).
 
-    Raises: DTypeError for uint64 with a signed integer, which no integer type covers.
+    Raises: DTypeError for uint64 with a signed integer, which no integer type covers, and for a
+    float of 8 bits with any other type.
     """
     if a is b:
         return a
+    if (a.is_float and a.bits == 8) or (b.is_float and b.bits == 8):
+        raise DTypeError(
+            f"promote: no dtype is common to floats of 8 bits and others: {a.name} and {b.name}; "
+            "cast one of them first."
+        )
     if _ORDER[a.kind] != _ORDER[b.kind]:
         return a if _ORDER[a.kind] > _ORDER[b.kind] else b
     if a.is_float and a.bits == b.bits:

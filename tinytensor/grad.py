@@ -323,7 +323,7 @@ def wide(rule: Rule) -> Rule:
     """Compute a rule of several ops in float32 where it gives halves; round once."""
 
     def widened(upstream: UOp, *nodes: UOp) -> UOp:
-        if not upstream.dtype.is_half:
+        if not upstream.dtype.is_narrow:
             return rule(upstream, *nodes)
         return cast(rule(widen(upstream), *map(widen, nodes)), upstream.dtype)
 
@@ -341,7 +341,7 @@ def fold_sum(x: UOp, axes: tuple[int, ...]) -> UOp:
 
 def _unrounded(x: UOp) -> UOp:
     """Return the terms of a sum: halves in float32, and as they were before they became halves."""
-    if not x.dtype.is_half:
+    if not x.dtype.is_narrow:
         return x
     wider = x.operands[0] if x.op is Op.CAST else x
     return wider if wider.dtype is dtypes.float32 else widen(x)

@@ -18,6 +18,7 @@ from tinytensor.codegen.lower import lower
 from tinytensor.codegen.plan import take
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import CompileError, DeviceError
+from tinytensor.ops.interpret import to_storage
 from tinytensor.ops.kernel import Kernel, Winner
 from tinytensor.ops.op import COMPARE, Op
 from tinytensor.ops.program import Program
@@ -41,7 +42,10 @@ COLD = 3  # times what the caches hold lies between two calls on the same memory
 MOST_SETS = 64
 LARGEST = 2  # magnitude of an input
 PERIOD = 999_983  # of inputs: a prime, so that no row repeats the one before
-EXACT = {dtypes.float16: 2**11, dtypes.bfloat16: 2**8, dtypes.float32: 2**24}
+EXACT = {
+    **{dtypes.float8_e4m3fn: 2**4, dtypes.float8_e5m2: 2**3},
+    **{dtypes.float16: 2**11, dtypes.bfloat16: 2**8, dtypes.float32: 2**24},
+}
 
 Array = npt.NDArray[Any]
 
@@ -190,10 +194,7 @@ def whole_numbers(dtype: DType, elements: int, seed: int) -> Array:
     least = -LARGEST if dtype.min < 0 else 0
     most = 1 if dtype is dtypes.bool else LARGEST
     drawn = np.random.default_rng(seed).integers(least, most + 1, PERIOD)
-    values: Array = drawn.astype(np.float32 if dtype.is_half else dtype.storage_numpy)
-    if dtype is dtypes.bfloat16:  # the upper half of a float32
-        values = values.view(np.uint32) >> 16
-    return np.resize(values.astype(dtype.storage_numpy), elements)
+    return np.resize(to_storage(drawn.astype(dtype.value_numpy), dtype), elements)
 
 
 def _digest(

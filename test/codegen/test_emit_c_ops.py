@@ -44,7 +44,7 @@ def result_dtype(op, dtype):
 
 def lanes_of(is_vector, chosen, *each):
     """Lanes that fill a register with the widest type; halves compute in float32."""
-    sizes = [4 if dtype.is_half else dtype.itemsize for dtype in each]
+    sizes = [4 if dtype.is_narrow else dtype.itemsize for dtype in each]
     return chosen.lanes(max(sizes)) if is_vector else 1
 
 

@@ -248,14 +248,14 @@ def test_a_dtype_that_no_tensor_has_is_named(tmp_path):
     pytest.importorskip("safetensors")
     header = json.dumps({"x": {"dtype": "F8_E5M2", "shape": [1], "data_offsets": [0, 1]}}).encode()
     path = tmp_path / "odd.safetensors"
-    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0")
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
 
     with pytest.raises(DTypeError) as caught:
         safetensors.load_file(path)
 
     assert str(caught.value) == (
-        "load_file: no tensor has the dtype of x: F8_E5M2; it must be one of "
-        "BOOL, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64."
+        "load_file: no tensor has the dtype of x: C64; it must be one of "
+        "BOOL, U8, U16, U32, U64, I8, I16, I32, I64, F8_E4M3, F8_E5M2, F16, BF16, F32, F64."
     )
 
 

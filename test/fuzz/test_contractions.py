@@ -16,9 +16,11 @@ IN_THE_SUITE = 50
 ALL = 550
 MOST_PRODUCTS = {"CPU": 2**15, "CUDA": 2**21}  # the reference holds each one
 LONGEST = {"CPU": 70, "CUDA": 700}
+FLOAT8 = (dtypes.float8_e4m3fn, dtypes.float8_e5m2)
 DTYPES = (
     *[dtypes.float16, dtypes.bfloat16, dtypes.float32] * 3,
     *(dtypes.float64, dtypes.int32, dtypes.int8, dtypes.int8, dtypes.uint8),
+    *FLOAT8,
 )
 
 
@@ -42,7 +44,9 @@ class RandomProduct:
         self.rng = np.random.default_rng(seed)
         self.device = device
         self.dtype = self.choose(DTYPES)
-        self.is_whole = not self.dtype.is_float or bool(self.rng.integers(2))
+        # A GPU sums floats of 8 bits in some 14 bits, which hold the sums of small whole numbers.
+        self.is_whole = self.dtype in FLOAT8 or not self.dtype.is_float
+        self.is_whole = self.is_whole or bool(self.rng.integers(2))
         self.batch = tuple(self.rng.integers(1, 4, self.rng.choice(3, p=[0.6, 0.3, 0.1])))
         self.m, self.n, self.k = self.extents()
 
@@ -91,15 +95,20 @@ class RandomProduct:
             return x.where(x < 1, 0)
         return x + self.tensor(x.shape[-1]) if kind == "add" else x
 
+    def beside(self, *shape):
+        """A tensor that a result may be combined with."""
+        made = self.tensor(*shape)
+        return made.float() if self.dtype in FLOAT8 else made
+
     def after(self, x):
         for _ in range(self.rng.integers(0, 3)):
             kind = self.choose(("bias", "column", "residual", "clip", "scale", "curve"))
             if kind == "bias":
-                x = x + self.tensor(self.n)
+                x = x + self.beside(self.n)
             elif kind == "column":
-                x = x * self.tensor(self.m, 1)
+                x = x * self.beside(self.m, 1)
             elif kind == "residual":
-                x = x + self.tensor(*self.batch, self.m, self.n)
+                x = x + self.beside(*self.batch, self.m, self.n)
             elif kind == "curve" and self.dtype.is_float:
                 x = x.tanh()
             else:
@@ -111,6 +120,9 @@ class RandomProduct:
         b = self.before(self.tensor(*self.batch, self.k, self.n))
         if self.dtype.bits == 8 and self.rng.integers(4):  # else the sum wraps
             a, b = a.int(), b.int()
+        if self.dtype in FLOAT8:
+            a = a.half().float() if self.rng.integers(2) else a.float()
+            b = b.float()
         return self.after(a @ b)
 
 

@@ -68,6 +68,8 @@ def operand_dtypes(op, dtype, rng):
         return [pick(rng, ALL_DTYPES)] * 2
     if op is Op.WHERE:
         return [dtypes.bool, dtype, dtype]
+    if op is Op.CAST and dtype is dtypes.index:  # which 64 bits may leave
+        return [pick(rng, [each for each in ALL_DTYPES if each.bits < 64 or each is dtype])]
     if op is Op.CAST:
         return [pick(rng, ALL_DTYPES)]
     if op is Op.BITCAST:
@@ -237,7 +239,7 @@ def index_values(node, operands):
         found = [meaning(*values) for values in zip(*operands, strict=True)]
         return np.array(found, bool if node.dtype is dtypes.bool else object)
     if node.dtype is dtypes.index:
-        whole = [int(np.clip(x, -(2.0**62), 2.0**62)) if x == x else 0 for x in operands[0]]
+        whole = [int(np.clip(float(x), -(2.0**62), 2.0**62)) if x == x else 0 for x in operands[0]]
         return np.array(whole, object)
     if node.dtype.is_int:
         return np.array([const(node.dtype, x).value for x in operands[0]], node.dtype.value_numpy)

@@ -13,7 +13,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
 
 INTS = [dtype for dtype in USER_DTYPES if dtype.is_int]
-FLOATS = [dtype for dtype in USER_DTYPES if dtype.is_float]
+FLOATS = [dtype for dtype in USER_DTYPES if dtype.is_float and dtype.bits >= 16]
 BYTES = np.arange(-128, 128, dtype=np.int8)
 EVERY_FLOAT16 = np.arange(2**16, dtype=np.uint16).view(np.float16)
 EVERY_BFLOAT16 = from_storage(np.arange(2**16, dtype=np.uint16), dtypes.bfloat16)

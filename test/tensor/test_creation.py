@@ -9,7 +9,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import walk
 from tinytensor.tensor.tensor import Tensor
 
-NAMES = [dtype.name for dtype in USER_DTYPES if dtype is not dtypes.bfloat16]
+NAMES = [dtype.name for dtype in USER_DTYPES if dtype.storage_numpy is dtype.value_numpy]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ class CType:
 
 def storage_type(dtype: DType) -> CType:
     """Return the type of a dtype's elements in memory: halves by their bits, bools as bytes."""
-    kind = "u" if dtype.is_half else KINDS[dtype.kind]
+    kind = "u" if dtype.is_narrow else KINDS[dtype.kind]
     return CType(kind, max(LEAST_MASK_BITS, dtype.bits), dtype.lanes)
 
 
@@ -88,8 +88,8 @@ def constant_text(dtype: DType, bits: int) -> str:
     """Write a scalar constant, bit for bit."""
     if dtype is dtypes.bool:
         return str(bits)
-    if dtype.is_half:
-        return f"0x{bits:04x}"
+    if dtype.is_narrow:
+        return f"0x{bits:0{dtype.bits // 4}x}"
     if dtype.is_float:
         return _float_text(dtype, bits)
     value = int(decode(dtype, bits))

@@ -130,7 +130,7 @@ def find_instruction(node: UOp, target: Target) -> Instruction | None:
 
 def function_of(node: UOp, target: Target) -> Function | None:
     """Return the function that a node calls; None when C has an operator for it."""
-    if node.op in LANE_FUNCTIONS and not node.dtype.is_half:
+    if node.op in LANE_FUNCTIONS and not node.dtype.is_narrow:
         return _float_function(node, target)
     if node.op is Op.SCALE:
         return _scale_function(node)

@@ -53,7 +53,7 @@ def find_rule(node: UOp) -> Rule | None:
     dtype = node.operands[0].dtype if node.operands else node.dtype
     if dtype.scalar is dtypes.bool and node.op in BOOL_RULES:
         return legalize_bool
-    if dtype.is_half and node.op in ON_HALVES:
+    if dtype.is_narrow and node.op in ON_HALVES:
         return ON_HALVES[node.op]
     return RULES.get(node.op)
 

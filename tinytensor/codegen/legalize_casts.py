@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinytensor.dtype import USER_DTYPES, DType, dtypes
+from tinytensor.dtype import NARROW_FORMATS, USER_DTYPES, DType, decode, dtypes, encode
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, bitcast, cast, compare, operand, where
 from tinytensor.target import Target
@@ -35,18 +35,18 @@ def legalize_cast(node: UOp, target: Target) -> UOp:
         return compare(Op.NE, x, 0)
     if src is dtypes.bool:
         return where(x, operand(node, 1), 0)
-    if src.is_half or dst.is_half:
-        return _cast_half(node, target)
+    if src.is_narrow or dst.is_narrow:
+        return _cast_narrow(node, target)
     if src.is_float and dst.is_int:
         return _saturate(node)
     return node
 
 
-def _cast_half(node: UOp, target: Target) -> UOp:
+def _cast_narrow(node: UOp, target: Target) -> UOp:
     x = node.operands[0]
     src = x.dtype.scalar
     dst = node.dtype.scalar
-    widened = dst.is_half and src.is_float and not src.is_half
+    widened = dst.is_narrow and src.is_float and not src.is_narrow
     if widened and x.op is Op.CAST and x.operands[0].dtype is node.dtype:
         return x.operands[0]  # there and back again, which is exact in this order alone
     if src is dtypes.float64:
@@ -57,9 +57,9 @@ def _cast_half(node: UOp, target: Target) -> UOp:
         return _round_to_bfloat16(x)
     if src is dtypes.bfloat16:
         return _widen_bfloat16(x)
-    if "f16c" in target.features:
+    if "f16c" in target.features and dtypes.float16 in (src, dst):
         return node
-    return _round_to_float16(x) if dst is dtypes.float16 else _widen_float16(x)
+    return _round_to_narrow(x, dst) if dst.is_narrow else _widen_narrow(x)
 
 
 def _shift(x: UOp, left: int) -> UOp:
@@ -88,6 +88,7 @@ def _round_to_odd(x: UOp) -> UOp:
 # bfloat16 is the upper half of float32.
 HALF_PLACE = 0x7FFF  # just below half of bfloat16's last place; the last bit makes up the rest
 QUIET_BIT = 0x400000
+UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 
 
 def _widen_bfloat16(x: UOp) -> UOp:
@@ -106,51 +107,58 @@ def _round_to_bfloat16(x: UOp) -> UOp:
     return bitcast(upper, dtypes.bfloat16)
 
 
-# float16 within float32: 13 fewer bits of mantissa, an exponent biased by 15 and not by 127.
-MANTISSA_SHIFT = 13
-BIAS_DIFFERENCE = (127 - 15) << 23
+# Others lie within float32 too, with fewer bits of mantissa and another bias of the exponent.
 MAGNITUDE = 0x7FFFFFFF
 INFINITY = 0x7F800000
-LEAST_NORMAL_HALF = 0x38800000  # 2**-14
-ABOVE_HALVES = 0x47800000  # 2**16
-ALIGNER = 0.5  # its last place is float16's least denormal
-ALIGNER_BITS = 0x3F000000
-HALF_MAGNITUDE = 0x7FFF
-HALF_INFINITY = 0x7C00
-HALF_NAN = 0x7E00
-HALF_SIGN = 0x8000
+MANTISSA, BIAS = 23, 127
 
 
-def _round_to_float16(x: UOp) -> UOp:
-    """Round float32 to float16 with integers.
+def _power(exponent: int) -> int:
+    """Return the bits of a power of two in float32."""
+    return (BIAS + exponent) << MANTISSA
+
+
+def _round_to_narrow(x: UOp, dtype: DType) -> UOp:
+    """Round float32 to a narrow float with integers.
 
     A small result is rounded by the addition that aligns it with the last bit of a denormal; else
     the exponent is rebiased and half a last place is added, ties to even.
     """
+    shape = NARROW_FORMATS[dtype.name]
+    dropped = MANTISSA - shape.mantissa
+    least_exponent = 1 - shape.bias
+    aligner = _power(least_exponent + dropped)  # its last place is the least denormal
     bits = bitcast(x, dtypes.uint32)
     magnitude = bits & MAGNITUDE
-    aligned = bitcast(magnitude, dtypes.float32) + ALIGNER
-    small = bitcast(aligned, dtypes.uint32) - ALIGNER_BITS
-    last_bit = _shift(magnitude, -MANTISSA_SHIFT) & 1
-    raised = magnitude - BIAS_DIFFERENCE + 0xFFF + last_bit
-    normal = _shift(raised, -MANTISSA_SHIFT)
-    finite = where(magnitude < LEAST_NORMAL_HALF, small, normal)
-    result = where(magnitude < ABOVE_HALVES, finite, HALF_INFINITY)
+    aligned = bitcast(magnitude, dtypes.float32) + decode(dtypes.float32, aligner)
+    small = bitcast(aligned, dtypes.uint32) - aligner
+    last_bit = _shift(magnitude, -dropped) & 1
+    below_half = (1 << (dropped - 1)) - 1
+    raised = magnitude - _power(-shape.bias) + below_half + last_bit
+    normal = _shift(raised, -dropped)
+    finite = where(magnitude < _power(least_exponent), small, normal)
+    result = where(magnitude < encode(dtypes.float32, shape.limit), finite, shape.overflow)
     is_nan = operand(bits, INFINITY) < magnitude
-    result = where(is_nan, operand(bits, HALF_NAN), result)
-    sign = _shift(bits, -16) & HALF_SIGN
-    return bitcast(cast(result | sign, dtypes.uint16), dtypes.float16)
+    result = where(is_nan, operand(bits, shape.nan), result)
+    sign = _shift(bits, dtype.bits - 32) & 1 << (dtype.bits - 1)
+    return bitcast(cast(result | sign, UNSIGNED[dtype.bits]), dtype)
 
 
-def _widen_float16(x: UOp) -> UOp:
-    """Widen float16 with integers: a multiplication rebiases the exponent, denormals included."""
-    bits = cast(bitcast(x, dtypes.uint16), dtypes.uint32)
-    half_magnitude = bits & HALF_MAGNITUDE
-    magnitude = _shift(half_magnitude, MANTISSA_SHIFT)
-    rebiased = bitcast(magnitude, dtypes.float32) * 2.0 ** (127 - 15)
-    is_finite = half_magnitude < HALF_INFINITY
+def _widen_narrow(x: UOp) -> UOp:
+    """Widen with integers: a multiplication rebiases the exponent, denormals included."""
+    dtype = x.dtype.scalar
+    if dtype is dtypes.float8_e5m2:  # the upper half of a float16
+        upper = _shift(cast(bitcast(x, dtypes.uint8), dtypes.uint16), 8)
+        return cast(bitcast(upper, dtypes.float16), dtypes.float32)
+    shape = NARROW_FORMATS[dtype.name]
+    sign_bit = 1 << (dtype.bits - 1)
+    bits = cast(bitcast(x, UNSIGNED[dtype.bits]), dtypes.uint32)
+    narrow = bits & sign_bit - 1
+    magnitude = _shift(narrow, MANTISSA - shape.mantissa)
+    rebiased = bitcast(magnitude, dtypes.float32) * 2.0 ** (BIAS - shape.bias)
+    is_finite = narrow < shape.special
     result = where(is_finite, bitcast(rebiased, dtypes.uint32), magnitude | INFINITY)
-    sign = _shift(bits & HALF_SIGN, 16)
+    sign = _shift(bits & sign_bit, 32 - dtype.bits)
     return bitcast(result | sign, dtypes.float32)
 
 

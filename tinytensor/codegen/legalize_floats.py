@@ -5,7 +5,7 @@ from __future__ import annotations
 from tinytensor.codegen import functions, functions_cuda
 from tinytensor.codegen.builder import splat
 from tinytensor.codegen.instructions import can_scale
-from tinytensor.codegen.legalize_casts import constant_of, widen
+from tinytensor.codegen.legalize_casts import UNSIGNED, constant_of, widen
 from tinytensor.codegen.legalize_integers import larger, modulo_toward_floor
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import CallAttrs
@@ -13,20 +13,19 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, bitcast, cast, compare, const, operand, where
 from tinytensor.target import Target
 
-UNSIGNED = {32: dtypes.uint32, 64: dtypes.uint64}
-
 
 def legalize_half(node: UOp, target: Target) -> UOp:
     """half op  ->  CAST(op on float32).  Always legal: it is what the op means."""
     operands = tuple(widen(each) for each in node.operands)
-    dtype = operands[0].dtype if node.dtype.is_half else node.dtype
+    dtype = operands[0].dtype if node.dtype.is_narrow else node.dtype
     return cast(UOp(node.op, dtype, operands, node.attrs), node.dtype)
 
 
 def negate_half(node: UOp, target: Target) -> UOp:
     """Flip the sign bit of a half, without widening.  Always legal: so does -x."""
-    bits = bitcast(node.operands[0], dtypes.uint16)
-    return bitcast(bits ^ 0x8000, node.dtype.scalar)
+    width = node.dtype.bits
+    bits = bitcast(node.operands[0], UNSIGNED[width])
+    return bitcast(bits ^ 1 << (width - 1), node.dtype.scalar)
 
 
 def legalize_maximum(node: UOp, target: Target) -> UOp:

@@ -273,7 +273,7 @@ def widest_itemsize(values: list[UOp], index_dtype: DType) -> int:
     while pending:
         node = pending.pop()
         dtype = index_dtype if node.dtype is dtypes.index else node.dtype
-        widest = max(widest, 4 if dtype.is_half else dtype.itemsize)
+        widest = max(widest, 4 if dtype.is_narrow else dtype.itemsize)
         reads = node.operands if node.op in ELEMENTWISE else ()
         fresh = [each for each in reads if each not in seen]
         seen.update(fresh)

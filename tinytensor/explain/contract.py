@@ -84,7 +84,7 @@ def _rounding(node: UOp) -> str:
         source = node.operands[0].dtype
         is_narrower = source.is_float and node.dtype.is_float and source.bits > node.dtype.bits
         return f"{short_dtype(source)} to {short_dtype(node.dtype)}" if is_narrower else ""
-    is_rounded = node.dtype.is_half and node.op in ROUNDED
+    is_rounded = node.dtype.is_narrow and node.op in ROUNDED
     return f"{node.op.name.lower()} in {short_dtype(node.dtype)}" if is_rounded else ""
 
 

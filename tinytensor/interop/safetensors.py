@@ -25,10 +25,13 @@ def format_name(dtype: DType) -> str:
     >>> [format_name(each) for each in (dtypes.bfloat16, dtypes.uint8, dtypes.bool)]
     ['BF16', 'U8', 'BOOL']
     """
-    short = {dtypes.bool: "BOOL", dtypes.bfloat16: "BF16"}
-    return short.get(dtype, dtype.name[0].upper() + str(dtype.itemsize * 8))
+    return FORMAT_NAMES.get(dtype, dtype.name[0].upper() + str(dtype.itemsize * 8))
 
 
+FORMAT_NAMES = {
+    **{dtypes.bool: "BOOL", dtypes.bfloat16: "BF16"},
+    **{dtypes.float8_e4m3fn: "F8_E4M3", dtypes.float8_e5m2: "F8_E5M2"},
+}
 BY_FORMAT_NAME = {format_name(dtype): dtype for dtype in USER_DTYPES}
 
 

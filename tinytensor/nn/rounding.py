@@ -23,4 +23,4 @@ def check_float(who: str, *tensors: Tensor | None) -> DType:
 
 def widened(x: Tensor) -> Tensor:
     """Return halves in float32, others as they are."""
-    return x.float() if x.dtype.is_half else x
+    return x.float() if x.dtype.is_narrow else x

@@ -63,7 +63,10 @@ class WaitAttrs:
 
 @dataclass(frozen=True, slots=True)
 class FragmentAttrs:
-    """LDMATRIX: load 8x8 matrices of 16-bit elements, `transposed` or as they lie."""
+    """LDMATRIX: load 8x8 matrices of 16-bit elements or of pairs of 8, `transposed` or as they lie.
+
+    Pairs stay together.
+    """
 
     order: int
     transposed: bool

@@ -43,7 +43,7 @@ def fold(combine: Combine, values: Array, axes: Axes, dtype: DType) -> Array:
         return _find_position(POSITIONS[combine], values, axes)
     if dtype is dtypes.bool:
         combine = OF_BOOLS.get(combine, combine)
-    if dtype.is_half:
+    if dtype.is_narrow:
         return round_to(_accumulate(combine, values.astype(np.float32), axes), dtype)
     return _accumulate(combine, values, axes)
 

@@ -23,6 +23,7 @@ STEP_BYTES = 32  # of the values of k of one instruction, but for float64
 WORDS = {
     **{dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "tf32"},
     **{dtypes.int8: "s8", dtypes.uint8: "u8", dtypes.float64: "f64"},
+    **{dtypes.float8_e4m3fn: "e4m3", dtypes.float8_e5m2: "e5m2"},
 }
 _DTYPES = {word: dtype for dtype, word in WORDS.items()}
 _OF_BYTES = ("s8", "u8", "s8.u8", "u8.s8")
@@ -31,7 +32,10 @@ OF_WARPS = (
     *[f"m16n8k32.{words}" for words in _OF_BYTES],
     *("m16n8k4.f64", "m8n8k4.f64"),
 )
-_OF_WARPGROUPS = ("k16.f16", "k16.bf16", "k8.tf32", *[f"k32.{words}" for words in _OF_BYTES])
+_OF_WARPGROUPS = (
+    *("k16.f16", "k16.bf16", "k8.tf32"),
+    *[f"k32.{words}" for words in (*_OF_BYTES, "e4m3", "e5m2", "e4m3.e5m2", "e5m2.e4m3")],
+)
 
 
 @dataclass(frozen=True, slots=True)

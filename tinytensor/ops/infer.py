@@ -42,7 +42,7 @@ def _range(node: UOp) -> Shape:
 
 def _variable(node: UOp) -> Shape:
     attrs, dtype = node.attrs, node.dtype
-    check(not dtype.is_half and dtype.lanes == 1, node, "is no scalar that a launch can take")
+    check(not dtype.is_narrow and dtype.lanes == 1, node, "is no scalar that a launch can take")
     check(dtype.is_float or attrs.least <= attrs.most, node, "no value lies between its ends")
     return _leaf(node)
 

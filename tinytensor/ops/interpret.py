@@ -1,8 +1,8 @@
 """Turns an op and NumPy arrays into its result: the meaning of arithmetic, in one table.
 
-Arrays hold values: of `dtype.value_numpy`, bfloat16 as float32 rounded to bfloat16. Halves widen to
-float32, compute, and round once. A bool computes as an uint8, and the result asks `!= 0`. Functions
-of the C library are taken in float64 and rounded.
+Arrays hold values: of `dtype.value_numpy`, bfloat16 as float32 rounded to bfloat16. Narrow floats
+widen to float32, compute, and round once. A bool computes as an uint8, and the result asks `!= 0`.
+Functions of the C library are taken in float64 and rounded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytensor.dtype import DType, dtypes, round_to_bfloat16
+from tinytensor.dtype import DType, dtypes, float8_bits, float8_values, round_to_bfloat16
 from tinytensor.errors import InternalError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.op import Op
@@ -46,6 +46,8 @@ def scalar_of(node: UOp, scalars: Sequence[Number]) -> Array:
 
 def to_storage(values: Array, dtype: DType) -> Array:
     """Return values as memory holds them (bfloat16: the upper halves of float32, as uint16)."""
+    if dtype.is_float and dtype.bits == 8:
+        return float8_bits(values, dtype)
     if dtype.scalar is not dtypes.bfloat16:
         return values
     return (bits_of(values) >> np.uint32(16)).astype(np.uint16)
@@ -53,6 +55,8 @@ def to_storage(values: Array, dtype: DType) -> Array:
 
 def from_storage(stored: Array, dtype: DType) -> Array:
     """Return the values that memory holds."""
+    if dtype.is_float and dtype.bits == 8:
+        return float8_values(stored, dtype)
     if dtype.scalar is not dtypes.bfloat16:
         return stored
     return np.asarray(stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -65,6 +69,8 @@ def bits_of(values: Array) -> Array:
 
 def round_to(values: Array, dtype: DType) -> Array:
     """Round floats to a float dtype: once, to nearest even, whatever the two formats are."""
+    if dtype.bits == 8:
+        return float8_values(float8_bits(values, dtype), dtype)
     if dtype is not dtypes.bfloat16:
         return values.astype(dtype.value_numpy)
     if values.dtype == np.float64:
@@ -90,7 +96,7 @@ def _make_odd(nearest: Array, error: Array) -> Array:
 
 
 def _widen(values: Array, dtype: DType) -> Array:
-    if dtype is dtypes.float16:
+    if dtype.is_narrow:
         return values.astype(np.float32)
     return values.astype(np.uint8) if dtype is dtypes.bool else values
 
@@ -249,10 +255,17 @@ def _shift(function: Callable[..., Array]) -> Meaning:
 
 
 def _bitcast(dtype: DType, x: Array) -> Array:
-    # The only 16-bit type that float32 arrays hold is bfloat16.
-    is_bfloat16 = x.dtype == np.float32 and dtype.bits == 16
-    stored = to_storage(x, dtypes.bfloat16) if is_bfloat16 else x
+    source = HELD_WIDER.get((x.dtype.name, dtype.bits))
+    stored = x if source is None else to_storage(x, source)
     return from_storage(stored.view(dtype.storage_numpy), dtype)
+
+
+# The narrow float that an array holds, by the array's type and the bits of an element.
+HELD_WIDER = {
+    ("float32", 16): dtypes.bfloat16,
+    ("float32", 8): dtypes.float8_e4m3fn,
+    ("float16", 8): dtypes.float8_e5m2,
+}
 
 
 # Casts.
@@ -261,7 +274,7 @@ def _cast(dtype: DType, x: Array) -> Array:
         return np.asarray(x != 0)
     if x.dtype.kind == "f":
         return round_to(x, dtype) if dtype.is_float else _saturate(dtype, x)
-    if dtype.is_half:
+    if dtype.is_narrow:
         # As every op on halves, through float32; float16 overflows before that matters.
         return round_to(x.astype(np.float32), dtype)
     return x.astype(dtype.value_numpy)

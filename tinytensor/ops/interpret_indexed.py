@@ -371,7 +371,7 @@ def _multiply(left: Array, right: Array, dtype: DType) -> Array:
 
     Integers whose sums float64 holds exactly go through it, because NumPy has no fast product.
     """
-    if dtype.is_half:
+    if dtype.is_narrow:
         left, right = left.astype(np.float32), right.astype(np.float32)
     with np.errstate(all="ignore"):
         if dtype.is_int and _largest_sum(left, right) < EXACT_IN_FLOAT64:

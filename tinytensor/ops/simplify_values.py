@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinytensor.dtype import DType, dtypes
+from tinytensor.dtype import MANTISSA_BITS, DType, dtypes
 from tinytensor.ops import attrs as a
 from tinytensor.ops.bounds import bounds_of, single_value
 from tinytensor.ops.interpret import constant as value_of
@@ -339,15 +339,12 @@ def _floats_exactly(x: UOp, inner: DType, outer: DType) -> bool:
     an integer wraps.
     """
     low, high = bounds_of(x)
-    reach = 2 ** _PRECISION[inner.name]
-    if outer.is_half:
-        reach = min(reach, 2 ** _PRECISION["float32"])
+    reach = 2 << MANTISSA_BITS[inner.name]
+    if outer.is_narrow:
+        reach = min(reach, 2 << MANTISSA_BITS["float32"])
     fits_outer = outer.min <= low and high <= outer.max
     exact = -reach <= low and high <= reach
     return exact and (outer is dtypes.bool or fits_outer)
-
-
-_PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 
 
 # Choices.

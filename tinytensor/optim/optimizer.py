@@ -23,7 +23,7 @@ Parameters = Iterable[Tensor] | Iterable[Group]
 
 def wide(x: Tensor) -> Tensor:
     """Return halves in float32, in which a step computes before it rounds once."""
-    return x.float() if x.dtype.is_half else x
+    return x.float() if x.dtype.is_narrow else x
 
 
 def zeros_in_memory(like: Tensor) -> Tensor:

@@ -115,8 +115,8 @@ def _named(ranges: Sequence[UOp]) -> str:
 
 
 def _without_exact_cast(factor: UOp) -> UOp:
-    if factor.op is Op.CAST and is_exact_widening(factor.operands[0].dtype, factor.dtype):
-        return factor.operands[0]
+    while factor.op is Op.CAST and is_exact_widening(factor.operands[0].dtype, factor.dtype):
+        factor = factor.operands[0]
     return factor
 
 

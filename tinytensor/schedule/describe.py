@@ -13,6 +13,7 @@ from tinytensor.records import dataclass
 _TIMES = (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3))
 _SIZES = (("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
 _COUNTS = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9))
+_FLOATS = {"bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 _SHORT = {"float": "f", "int": "i", "uint": "u"}
 
 
@@ -23,8 +24,8 @@ def short_dtype(dtype: DType) -> str:
     >>> short_dtype(dtypes.bfloat16)
     'bf16'
     """
-    if dtype.name == "bfloat16":
-        return "bf16"
+    if dtype.name in _FLOATS:
+        return _FLOATS[dtype.name]
     return f"{_SHORT[dtype.kind]}{dtype.bits}" if dtype.kind in _SHORT else dtype.name
 
 

@@ -71,6 +71,8 @@ def nested_values(sequence: Sequence[Any], dtype: DType | None) -> tuple[Array, 
 
 def stored(values: Array, dtype: DType) -> Array:
     """Return values that fit a dtype as memory holds them."""
+    if dtype.is_float and dtype.bits == 8:
+        return to_storage(values, dtype)
     with np.errstate(over="ignore"):
         converted = values.astype(dtype.value_numpy)
     if dtype is dtypes.bfloat16:

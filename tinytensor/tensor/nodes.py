@@ -72,7 +72,7 @@ def select(cond: UOp, x: UOp, y: UOp) -> UOp:
 def widen(x: UOp) -> UOp:
     """Return what a composite computes in: float32 for halves and for what is no float."""
     dtype = x.dtype
-    if dtype.is_float and not dtype.is_half:
+    if dtype.is_float and not dtype.is_narrow:
         return x
     return cast(x, dtypes.float32)
 

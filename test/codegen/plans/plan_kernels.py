@@ -3,7 +3,7 @@
 import numpy as np
 
 from tinytensor.codegen.plan import PLANS
-from tinytensor.dtype import dtypes
+from tinytensor.dtype import dtypes, float8_bits
 from tinytensor.ops.attrs import Combine, ContractAttrs, ParamAttrs, ReduceAttrs
 from tinytensor.ops.interpret_indexed import run_kernel
 from tinytensor.ops.interpret_linear import run_linear
@@ -77,6 +77,8 @@ def small_integers(param, rng):
     if param.written:
         return np.zeros(param.elements, param.dtype.storage_numpy)
     values = rng.integers(-3, 4, param.elements)
+    if param.dtype.is_float and param.dtype.bits == 8:
+        return float8_bits(values, param.dtype)
     if param.dtype is dtypes.bfloat16:
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     if param.dtype.kind in ("bool", "uint"):

@@ -11,6 +11,7 @@ from codegen.plans.plan_kernels import arrays_for, expected
 from codegen.plans.test_contraction import square
 from runtime.cuda.programs import needs_nvrtc
 
+from tinytensor import Tensor
 from tinytensor.codegen.legalize_tiles import legalize_tiles
 from tinytensor.codegen.plan import choose
 from tinytensor.codegen.plans import cuda_contraction, cuda_hopper
@@ -19,8 +20,9 @@ from tinytensor.codegen.plans.tiling_cuda import MMA_TILINGS, MmaTiling
 from tinytensor.dtype import dtypes
 from tinytensor.ops.interpret_blocks import run_blocks
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, cast
+from tinytensor.ops.uop import UOp, buffer, cast
 from tinytensor.runtime.device import Device
+from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import SM80, SM90A
 
 I8, U8, I32, I64 = dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.int64
@@ -177,6 +179,26 @@ def test_the_passes_keep_the_pipeline():
 
 
 # Which plan, and why.
+def kernels_of(result):
+    """The kernels that a result takes on Hopper."""
+    return [call.kernel for call in schedule([result.uop], SM90A, Options(3, False, False))]
+
+
+@pytest.mark.parametrize(("dtype", "words"), [(I8, "s8"), (dtypes.float8_e4m3fn, "e4m3")])
+def test_a_quantized_layer_is_one_kernel(dtype, words):
+    """x @ w.T of 8-bit factors, with scales of rows, of columns and of the whole, and a bias."""
+    x, w = (Tensor._made(buffer(dtype, (n, 768), "CPU"), "CPU") for n in (512, 1024))
+    row, column, bias = (Tensor.ones(*shape).realize() for shape in ((512, 1), (1024,), (1024,)))
+    wide = dtypes.int32 if dtype is I8 else dtypes.float32
+
+    summed = x.to(wide) @ w.T.to(wide)
+    kernels = kernels_of((summed.float() * row * column * 0.5 + bias).bfloat16())
+
+    assert len(kernels) == 1
+    assert len(choose(kernels[0], SM90A).linears) == 1
+    assert choose(kernels[0], SM90A).decisions[0].reason.startswith(f"wgmma.{words}, ")
+
+
 def test_the_plans_say_what_a_block_computes():
     by_target = [
         choose(whole(4096, 4096, 4096, layout), target).decisions[0].reason

@@ -77,7 +77,7 @@ def fold_of(node: UOp) -> Fold:
         require(node.op is Op.REDUCE, node, "is no fold")
         element, *ranges = node.operands
         combine = node.attrs.combine
-    dtype = dtypes.float32 if element.dtype.is_half else element.dtype
+    dtype = dtypes.float32 if element.dtype.is_narrow else element.dtype
     position = None
     if combine in (Combine.ARGMAX, Combine.ARGMIN):
         position = dtypes.int32 if ranges[0].extent < 2**31 else dtypes.int64
@@ -104,7 +104,7 @@ def fold_levels(folds: Sequence[Fold]) -> dict[UOp, int]:
 
 def factors_of(element: UOp) -> tuple[UOp, UOp] | None:
     """Return x and y of an element x * y that may join its sum unrounded."""
-    if element.op is not Op.MUL or not element.dtype.is_float or element.dtype.is_half:
+    if element.op is not Op.MUL or not element.dtype.is_float or element.dtype.is_narrow:
         return None
     x, y = element.operands
     return x, y

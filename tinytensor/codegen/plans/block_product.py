@@ -71,11 +71,16 @@ def read_facts(kernel: Kernel, stored: DType | None = None, is_open: bool = Fals
     return ProductFacts(kernel, flat, a, b, stored or flat.a.dtype)
 
 
-def sum_as(kernel: Kernel, contraction: Contraction, dtype: DType) -> Kernel:
-    """Return a kernel whose sum is kept in another dtype, and cast to its own at the end."""
+def computed_in(
+    kernel: Kernel, contraction: Contraction, factors: DType | None, summed: DType
+) -> Kernel:
+    """Return a kernel whose factors are cast before, and whose sum is, to its dtype, at the end."""
     node = contraction.node
-    attrs = replace(node.attrs, accumulate=dtype)
-    total = UOp(Op.CONTRACT, dtype, node.operands, attrs)
+    operands = node.operands
+    if factors is not None:
+        a, b, *k = operands
+        operands = (cast(a, factors), cast(b, factors), *k)
+    total = UOp(Op.CONTRACT, summed, operands, replace(node.attrs, accumulate=summed))
     sink = substitute(kernel.sink, {node: cast(total, node.dtype)})
     return replace(kernel, sink=sink, contraction=replace(contraction, node=total))
 

@@ -59,7 +59,7 @@ def facts(kernel: Kernel, target: Target) -> ContractionFacts | str | None:
     if contraction is None:
         return None
     dtype = contraction.node.dtype
-    if dtype.is_half or dtype is dtypes.bool:
+    if dtype.is_narrow or dtype is dtypes.bool:
         return f"the sum is kept in {dtype.name}; a register tile sums float32, float64, integers."
     folds = [node for node in walk((kernel.sink,)) if node.op in (Op.REDUCE, Op.CONTRACT)]
     if len(folds) > 1:

@@ -20,9 +20,9 @@ from tinytensor.codegen.plans.block_operand import (
 from tinytensor.codegen.plans.block_product import (
     Block,
     ProductFacts,
+    computed_in,
     open_block,
     read_facts,
-    sum_as,
     why_no_product,
 )
 from tinytensor.codegen.plans.block_ring import Turn, run_ring
@@ -34,7 +34,7 @@ from tinytensor.codegen.plans.tiling_cuda import (
     rank_mma_tilings,
     resident_blocks,
 )
-from tinytensor.dtype import dtypes
+from tinytensor.dtype import DType, dtypes
 from tinytensor.ops import tile as tiles
 from tinytensor.ops.attrs_blocks import TileMmaAttrs
 from tinytensor.ops.fragments import accumulator_position, mma_shape
@@ -44,6 +44,7 @@ from tinytensor.ops.uop import UOp
 from tinytensor.records import dataclass
 from tinytensor.target import Target
 
+FLOAT8 = (dtypes.float8_e4m3fn, dtypes.float8_e5m2)
 SUM_BITS = 32
 TRUNCATES = "Sums may be truncated where others round."
 PAIR = 2  # a thread holds sums in adjacent pairs of a row
@@ -61,18 +62,29 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
         return None
     node = contraction.node
     a, b = (each.dtype for each in node.operands[:2])
+    half = _half_of_floats(a, b)
+    if half is not None:
+        a = b = half
     names = instructions_on(a, b)
     if not names:
         return f"no matrix instruction takes factors of {a.name} and {b.name}."
     summed = mma_shape(names[0]).accumulate
-    if node.dtype is not summed:
-        if not _keeps_low_bits(contraction):
-            told = f"matrix instructions on {a.name} sum {summed.name}"
-            return f"the sum is kept in {node.dtype.name}; {told}."
-        kernel = sum_as(kernel, contraction, summed)
+    if node.dtype is not summed and not _keeps_low_bits(contraction):
+        told = f"matrix instructions on {a.name} sum {summed.name}"
+        return f"the sum is kept in {node.dtype.name}; {told}."
+    if half is not None or node.dtype is not summed:
+        kernel = computed_in(kernel, contraction, half, summed)
     if "mma" not in target.features:
         return f"{target.name} has no matrix instructions."
     return why_no_product(kernel, contraction) or read_facts(kernel)
+
+
+def _half_of_floats(a: DType, b: DType) -> DType | None:
+    """Return the half in which factors are multiplied of which one or both are of 8 bits."""
+    if a in FLOAT8 and b in FLOAT8:
+        return dtypes.float16
+    half = b if a in FLOAT8 else a
+    return half if half.is_half and (a in FLOAT8 or b in FLOAT8) else None
 
 
 def _keeps_low_bits(contraction: Contraction) -> bool:
@@ -85,7 +97,11 @@ def _keeps_low_bits(contraction: Contraction) -> bool:
 
 def note(facts: ProductFacts) -> str:
     """Say how sums may differ from others."""
-    return f" {TRUNCATES}" if facts.flat.total.dtype is dtypes.float32 else ""
+    if facts.flat.total.dtype is not dtypes.float32:
+        return ""
+    if facts.stored in FLOAT8:
+        return f" Sums of {facts.promoted_after} values of k keep some 14 bits."
+    return f" {TRUNCATES}"
 
 
 def candidates(facts: ProductFacts, target: Target) -> list[MmaTiling]:

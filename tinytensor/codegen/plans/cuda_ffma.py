@@ -51,7 +51,7 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
     if contraction is None:
         return None
     dtype = contraction.node.dtype
-    if dtype.is_half or dtype is dtypes.bool:
+    if dtype.is_narrow or dtype is dtypes.bool:
         return f"the sum is kept in {dtype.name}; threads sum float32, float64 and integers."
     return why_no_product(kernel, contraction) or read_facts(kernel, dtype, is_open=True)
 
