@@ -30,7 +30,7 @@ _OF_BYTES = ("s8", "u8", "s8.u8", "u8.s8")
 OF_WARPS = (
     *("m16n8k16.f16", "m16n8k16.bf16"),
     *[f"m16n8k32.{words}" for words in _OF_BYTES],
-    *("m16n8k8.f64", "m16n8k4.f64", "m8n8k4.f64"),
+    *("m16n8k4.f64", "m8n8k4.f64"),
 )
 _OF_WARPGROUPS = (
     *("k16.f16", "k16.bf16", "k8.tf32"),
@@ -109,7 +109,7 @@ def mma_shape(instruction: str) -> MmaShape:
 def a_position(lane: Coordinate, element: int, held: int = 2) -> tuple[Coordinate, Coordinate]:
     """Return (row, k) of one of a lane's elements of A. m8n8k4 has but one.
 
-    Source: PTX ISA, matrix fragments for mma.m16n8k16, mma.m16n8k32 and mma.m16n8k8.
+    Source: PTX ISA, matrix fragments for mma.m16n8k16, m16n8k32, m16n8k4 and m8n8k4.
     """
     register, part = divmod(element, held)
     return lane // 4 + 8 * (register % 2), lane % 4 * held + (part + 4 * held * (register // 2))

@@ -366,11 +366,11 @@ def test_a_plan_says_what_a_block_computes():
     )
     doubles = cuda_contraction.facts(double(1001, 999, 1003), SM90A)
     assert cuda_contraction.describe(doubles, SM90A) == (
-        "m16n8k8.f64, block 128 x 64 x 16 (tall of 8 warps), 4 stages, warps 4 x 2."
+        "m16n8k4.f64, block 64 x 64 x 32 (deep), 3 stages, warps 2 x 2."
     )
     assert cuda_contraction.describe(doubles, SM80).startswith("m8n8k4.f64, ")
     assert cuda_ffma.describe(large, SM90A) == (
-        "block 128 x 128 x 16 (square), 3 stages, 8 x 8 sums a thread."
+        "block 128 x 128 x 8 (large), 4 stages, 8 x 16 sums a thread."
     )
 
 

@@ -563,7 +563,7 @@ def test_the_plan_says_what_a_block_computes_and_what_came_next():
             "factor a is computed, and the product is too small to rewrite it in rows.",
         ),
     ],
-    ids=["empty", "odd", "prologue"],
+    ids=["empty", "doubles", "odd", "prologue"],
 )
 def test_what_hopper_does_not_take_leaves_a_remark(kernel, reason):
     choice = choose(kernel, SM90A)

@@ -20,12 +20,21 @@ HALVES = {
     (512, 512, 512): {"tall": 5.90, "small": 5.17, "flat": 4.72},
 }
 FLOATS = {
-    (4096, 4096, 4096): {"square": 3225.98, "medium": 3902.66},
+    (4096, 4096, 4096): {"large": 3042.3, "square": 3134.1, "medium": 3902.66},
+    (2048, 2048, 2048): {"large": 391.4, "square": 400.5},
     (1024, 1024, 1024): {"square": 104.39, "medium": 62.77, "small": 112.07, "compact": 57.27},
+}
+DOUBLES = {
+    (4096, 4096, 4096): {"tall": 2756.7, "small": 2846.0, "deep": 2956.0},
+    (2048, 2048, 2048): {"tall": 338.3, "small": 346.8, "deep": 359.3},
+    (1024, 1024, 1024): {"tall": 66.9, "deep": 43.4, "small": 74.8, "flat": 52.0},
+    (512, 512, 512): {"deep": 15.8, "flat": 9.9, "least": 9.0},
+    (515, 387, 259): {"small": 11.2, "least": 7.1},
 }
 CASES = [
     *[(rank_mma_tilings, extents, 2, times) for extents, times in HALVES.items()],
     *[(rank_fma_tilings, extents, 4, times) for extents, times in FLOATS.items()],
+    *[(rank_mma_tilings, extents, 8, times) for extents, times in DOUBLES.items()],
 ]
 
 

@@ -8,7 +8,10 @@ from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.amounts import amount
 from tinytensor.codegen.plans.block_operand import Source
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, binary
+from tinytensor.ops.uop import UOp, binary, where
+
+# Waits until the next block is in shared memory; gives its stage (after the last one, its own).
+Turn = Callable[[], UOp]
 
 
 def run_ring(
@@ -16,13 +19,16 @@ def run_ring(
     blocks: UOp,
     stages: int,
     sources: Sequence[Source],
-    multiply: Callable[[UOp], None],
+    begin: Callable[[UOp], None],
+    multiply: Callable[[UOp, Turn], None],
 ) -> None:
-    """Emit the loop over a count of blocks of k; `multiply` works on the stage it is given.
+    """Emit the loop over a count of blocks of k, each in the stage that `multiply` is given.
 
-    Block i lies in stage i % stages. At a block's turn its copies have come for this thread (all
-    but the newest stages - 2 groups), and after the barrier for all. Then every thread is done with
-    the block before, so its stage takes block i + stages - 1.
+    Block i lies in stage i % stages. At a turn the next block's copies have come for this thread
+    (all but the newest stages - 2 groups), and after its barrier for all. `multiply` makes a turn
+    once, when the thread has read all of its stage: so every thread is then done with it, and it
+    takes block i + stages. What is left to multiply hides the wait. `begin` is given the first
+    stage, before the loop.
     """
     count = amount(b, blocks)
     for number in range(stages - 1):
@@ -32,9 +38,12 @@ def run_ring(
         elif number < blocks.value:
             _fill(b, sources, number)
         b.commit()
+    b.wait_copies(stages - 2)
+    b.barrier()
+    if blocks.op is not Op.CONST or blocks.value:
+        with b.branch(b.index(0) < count):
+            begin(b.index(0))
     with b.loop(0, count) as block:
-        b.wait_copies(stages - 2)
-        b.barrier()
         ahead = b.value(block + (stages - 1))
         freed = b.value(binary(Op.TRUNCMOD, ahead, stages))
         with b.branch(ahead < count):
@@ -42,9 +51,16 @@ def run_ring(
                 source.copy(freed, ahead)
         b.commit()
         gathered = [source.gather(ahead) for source in sources]
-        multiply(b.value(binary(Op.TRUNCMOD, block, stages)))
-        for source, values in zip(sources, gathered, strict=True):
-            source.put(freed, values)
+
+        def turn() -> UOp:
+            for source, values in zip(sources, gathered, strict=True):
+                source.put(freed, values)
+            b.wait_copies(stages - 2)
+            b.barrier()
+            following = b.value(where(block + 1 < count, block + 1, block))
+            return b.value(binary(Op.TRUNCMOD, following, stages))
+
+        multiply(b.value(binary(Op.TRUNCMOD, block, stages)), turn)
 
 
 def _fill(b: BlockBuilder, sources: Sequence[Source], number: int) -> None:

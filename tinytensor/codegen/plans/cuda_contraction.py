@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 from tinytensor.codegen.builder import Builder, lane, shuffle
 from tinytensor.codegen.instructions_cuda import MMA_ROWS, instructions_on
 from tinytensor.codegen.plans.block_operand import (
+    CopiedSource,
     GatheredSource,
     Operand,
     Source,
@@ -23,7 +25,7 @@ from tinytensor.codegen.plans.block_product import (
     read_facts,
     why_no_product,
 )
-from tinytensor.codegen.plans.block_ring import run_ring
+from tinytensor.codegen.plans.block_ring import Turn, run_ring
 from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
 from tinytensor.codegen.plans.tiling_cuda import (
     MOST_RESIDENT,
@@ -202,34 +204,38 @@ class _Lowering:
     def __init__(self, facts: ProductFacts, tiling: MmaTiling, instruction: str) -> None:
         self._tiling = tiling
         self._block: Block = open_block(facts, tiling, PAIR, 1)
-        self._a = self._factor(facts.a, self._block.window_a)
-        self._b = self._factor(facts.b, self._block.window_b)
-        self._attrs = TileMmaAttrs(
-            0,
-            instruction,
-            tiling.warps_m,
-            tiling.warps_n,
-            a_k_major=facts.a.inner is facts.flat.k,
-            b_k_major=facts.b.inner is facts.flat.k,
-        )
+        a_k_major, b_k_major = [each.inner is facts.flat.k for each in (facts.a, facts.b)]
+        # A lane's registers of the first factor are two rows at one value of k. Pairs of float64
+        # along k would be moved apart for that; so they are the second factor of the turned
+        # product, and if b lies along k too, it is turned over on its way.
+        self._is_turned = facts.stored is dtypes.float64 and a_k_major
+        turns_b = self._is_turned and b_k_major
+        self._a = self._factor(facts.a, self._block.window_a, a_k_major)
+        self._b = self._factor(facts.b, self._block.window_b, b_k_major and not turns_b)
+        extents, warps = (tiling.block_m, tiling.block_n), (tiling.warps_m, tiling.warps_n)
+        if self._is_turned:
+            self._a, self._b = self._b, self._a
+            extents, warps, a_k_major, b_k_major = extents[::-1], warps[::-1], False, True
+        self._extents = extents
+        self._attrs = TileMmaAttrs(0, instruction, *warps, a_k_major, b_k_major)
 
     def emit(self, resident: int) -> Linear:
         """Emit it for a multiprocessor with registers for so many blocks, or any (0)."""
         self._block.b.resident = resident
         b, block, tiling = self._block.b, self._block, self._tiling
-        extents = (tiling.block_m, tiling.block_n)
-        instruction, warps = self._attrs.instruction, (tiling.warps_m, tiling.warps_n)
-        row, column = accumulator_position(self._attrs, *extents, b.thread, 0)
+        instruction, warps = self._attrs.instruction, (self._attrs.warps_m, self._attrs.warps_n)
+        row, column = self._position(b.thread, 0)
         pairs = self._pairs(b.value(row), b.value(column))
         block.epilogue.preload(list(dict.fromkeys([each.column for each in pairs])))
-        accumulator = b.accumulator(instruction, *extents, *warps)
+        accumulator = b.accumulator(instruction, *self._extents, *warps)
 
-        def multiply(stage: UOp) -> None:
+        def multiply(stage: UOp, turn: Turn) -> None:
             b.tile_mma(accumulator, self._a.tile, stage, self._b.tile, stage, self._attrs)
             b.mma_wait(accumulator)
+            turn()
 
         sources = (self._a.source, self._b.source)
-        run_ring(b, block.blocks_k, tiling.stages, sources, multiply)
+        run_ring(b, block.blocks_k, tiling.stages, sources, lambda stage: None, multiply)
         sums = b.read(accumulator)
         for each in pairs:
             pair = shuffle(sums, sums, each.registers)
@@ -241,28 +247,34 @@ class _Lowering:
                     mirror.store(each.column + number, each.row, one)
         return b.finish()
 
-    def _factor(self, operand: Operand, window: Window) -> _Factor:
-        """Give an operand a ring of tiles whose rows run along its inner range."""
+    def _factor(self, operand: Operand, window: Window, k_major: bool) -> _Factor:
+        """Give an operand a ring of tiles whose rows run along k or not."""
         b = self._block.b
-        sizes = {operand.free: window.extent_free, operand.k: window.extent_k}
-        rows, columns = sizes[operand.outer], sizes[operand.inner]
+        rows, columns = window.extent_free, window.extent_k
+        if not k_major:
+            rows, columns = columns, rows
         tile = b.tile(operand.value.dtype, rows, columns, self._tiling.stages)
-        if operand.is_direct:
+        transposes = k_major is not (operand.inner is operand.k)
+        if operand.is_direct and not transposes:
             return _Factor(tile, TileSource(b, operand, window, tile))
 
         def address(stage: UOp, free: UOp, k: UOp) -> UOp:
-            places = (free, k) if operand.inner is operand.k else (k, free)
-            index: UOp = tiles.element_index(tile, stage, *places)
+            index: UOp = tiles.element_index(tile, stage, *((free, k) if k_major else (k, free)))
             return index
 
-        return _Factor(tile, GatheredSource(b, operand, window, tile, address, transposes=False))
+        kind = CopiedSource if operand.is_direct else GatheredSource
+        return _Factor(tile, kind(b, operand, window, tile, address, transposes))
+
+    def _position(self, thread: UOp | int, register: int) -> tuple[Any, Any]:
+        """Return (row, column) of a register, a node if the thread is one."""
+        place = accumulator_position(self._attrs, *self._extents, thread, register)
+        return place[::-1] if self._is_turned else place
 
     def _pairs(self, first_row: UOp, first_column: UOp) -> list[_Pair]:
         """List the pairs of sums of a thread: the place of the first one, and constants from it."""
         tiling = self._tiling
-        extents = (tiling.block_m, tiling.block_n)
         registers = range(tiling.block_m * tiling.block_n // tiling.threads)
-        places = [accumulator_position(self._attrs, *extents, 0, each) for each in registers]
+        places = [self._position(0, each) for each in registers]
         held = dict(zip(places, registers, strict=True))
         return [
             _Pair((register, held[row, column + 1]), first_row + row, first_column + column)

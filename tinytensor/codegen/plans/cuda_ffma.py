@@ -22,7 +22,7 @@ from tinytensor.codegen.plans.block_product import (
     why_no_product,
 )
 from tinytensor.codegen.plans.block_raster import divided
-from tinytensor.codegen.plans.block_ring import run_ring
+from tinytensor.codegen.plans.block_ring import Turn, run_ring
 from tinytensor.codegen.plans.tiling_cuda import (
     MOST_RESIDENT,
     WARP_COLUMNS,
@@ -104,6 +104,14 @@ class _Panel:
 
 
 @dataclass(frozen=True, slots=True)
+class _Fragments:
+    """Registers for the elements of a and b that a thread multiplies at one value of k."""
+
+    a: list[UOp]
+    b: list[UOp]
+
+
+@dataclass(frozen=True, slots=True)
 class _Axis:
     """The rows (or columns) of a thread: vectors of `lanes` from `first` on, `step` apart."""
 
@@ -139,8 +147,15 @@ class _Lowering:
             [b.register(self._dtype, 0) for _ in range(self._tiling.columns)] for _ in range(rows)
         ]
         sources = (self._panel_a.source, self._panel_b.source)
-        stages = self._tiling.stages
-        run_ring(b, block.blocks_k, stages, sources, lambda stage: self._multiply(stage, sums))
+        held = [self._fragments(), self._fragments()]
+
+        def multiply(stage: UOp, turn: Turn) -> None:
+            self._multiply(stage, turn, held, sums)
+
+        def begin(stage: UOp) -> None:
+            self._read(stage, b.index(0), held[0])
+
+        run_ring(b, block.blocks_k, self._tiling.stages, sources, begin, multiply)
         for number, row_sums in enumerate(sums):
             row = self._rows.at(number // self._lanes) + number % self._lanes
             for vector, column in enumerate(columns):
@@ -193,23 +208,52 @@ class _Lowering:
             _Axis(first_column, tiling.columns // lanes, lanes, threads_n * lanes),
         )
 
-    def _multiply(self, stage: UOp, sums: list[list[UOp]]) -> None:
-        """Add the products of one stage to the registers."""
-        b = self._block.b
-        block_k = self._tiling.block_k
-        with b.loop(0, block_k, unroll=block_k) as k:
-            elements = self._read(self._panel_a, self._rows, stage, k)
-            factors = self._read(self._panel_b, self._columns, stage, k)
-            for row, column in _walk(len(elements), len(factors)):
-                register = sums[row][column]
-                total = self._multiply_add(elements[row], factors[column], b.read(register))
-                b.write(register, total)
+    def _fragments(self) -> _Fragments:
+        """Declare the registers of the elements that one value of k takes."""
+        b, dtype = self._block.b, self._dtype.vector(self._lanes)
+        rows, columns = self._rows.vectors, self._columns.vectors
+        return _Fragments(*[[b.register(dtype, 0) for _ in range(n)] for n in (rows, columns)])
 
-    def _read(self, panel: _Panel, axis: _Axis, stage: UOp, k: UOp) -> list[UOp]:
-        start = stage * panel.stage_elements + k * panel.pitch
-        places = [start + axis.at(vector) for vector in range(axis.vectors)]
-        vectors = [self._block.b.load(panel.region, place, axis.lanes) for place in places]
-        return [lane(each, number) for each in vectors for number in range(axis.lanes)]
+    def _multiply(
+        self, stage: UOp, turn: Turn, held: list[_Fragments], sums: list[list[UOp]]
+    ) -> None:
+        """Add the products of one stage to the registers.
+
+        What one value of k takes is read while the one before is multiplied: the first of the next
+        stage too, so that no thread waits for shared memory after a barrier.
+        """
+        b, (even, odd) = self._block.b, held
+        last = self._tiling.block_k - 1
+        with b.loop(0, last // 2, unroll=last // 2) as pair:
+            self._read(stage, pair * 2 + 1, odd)
+            self._add(even, sums)
+            self._read(stage, pair * 2 + 2, even)
+            self._add(odd, sums)
+        self._read(stage, b.index(last), odd)
+        self._add(even, sums)
+        self._read(turn(), b.index(0), even)
+        self._add(odd, sums)
+
+    def _read(self, stage: UOp, k: UOp, target: _Fragments) -> None:
+        """Read the elements of a value of k."""
+        b = self._block.b
+        sides = ((self._panel_a, self._rows, target.a), (self._panel_b, self._columns, target.b))
+        for panel, axis, registers in sides:
+            start = stage * panel.stage_elements + k * panel.pitch
+            for vector, register in enumerate(registers):
+                b.write(register, b.load(panel.region, start + axis.at(vector), axis.lanes))
+
+    def _add(self, held: _Fragments, sums: list[list[UOp]]) -> None:
+        """Add the products of a value of k."""
+        b = self._block.b
+        elements, factors = [
+            [lane(b.read(each), number) for each in registers for number in range(self._lanes)]
+            for registers in (held.a, held.b)
+        ]
+        for row, column in _walk(len(elements), len(factors)):
+            register = sums[row][column]
+            total = self._multiply_add(elements[row], factors[column], b.read(register))
+            b.write(register, total)
 
     def _multiply_add(self, x: UOp, y: UOp, z: UOp) -> UOp:
         return fma(x, y, z) if self._dtype.is_float else x * y + z

@@ -65,7 +65,7 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
     )
     if not isinstance(product, ProductFacts):
         return None
-    if product.stored not in WORDS:
+    if product.stored is dtypes.float64:
         return f"no instruction of warpgroups takes factors of {product.stored.name}."
     if product.flat.k.extent == 0:
         return "there is nothing to sum."

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from tinytensor.codegen.plans.alignment import ACCESS_BYTES
 from tinytensor.records import dataclass
 from tinytensor.target import Target
 
@@ -25,7 +26,7 @@ REGISTERS_BESIDE_DOUBLES = 96
 # Per multiprocessor and clock, on H200 at 1.7 GHz.
 # Multiply-adds of matrix instructions, by the bytes of a factor: of halves 62 % of the tensor
 # cores' peak, all that mma can reach.
-MMA_RATES = {1: 2540, 2: 1270, 8: 120}
+MMA_RATES = {1: 2540, 2: 1270, 8: 110}
 FMA_RATE = 112  # 88 % of the peak, with loads and barriers between
 COPY_RATE = 12.5  # elements that are copied to shared memory beside multiply-adds
 SHARED_RATE = 128  # bytes
@@ -157,11 +158,13 @@ MMA_TILINGS_THROUGH_REGISTERS = (
     MmaTiling("small through registers", 64, 64, 32, 2, 2, stages=2),
     MmaTiling("flat through registers", 32, 64, 32, 1, 4, stages=2),
 )
-# Of float64. A warp's 64 x 32 sums are 128 registers of each thread.
+# Of float64; a warp's 64 x 32 sums are 128 registers of each thread. On H200, NVRTC 13.0,
+# 2026-11-30, in us: 2048^3, NN, 338 tall (torch 332), 347 small, 359 deep; 1024^3, NN, 43 deep,
+# 75 small, of which some multiprocessors get three; 512^3 9.0 least, 9.9 flat, 15.8 deep.
 DOUBLE_TILINGS = (
-    MmaTiling("wide", 128, 128, 16, 2, 4, stages=4),
     MmaTiling("tall", 128, 64, 16, 2, 2, stages=4),
-    MmaTiling("tall of 8 warps", 128, 64, 16, 4, 2, stages=4),
+    MmaTiling("tall in 3 stages", 128, 64, 16, 2, 2, stages=3),
+    MmaTiling("deep", 64, 64, 32, 2, 2, stages=3),
     MmaTiling("small", 64, 64, 16, 2, 2, stages=4),
     MmaTiling("flat", 32, 64, 16, 1, 4, stages=4),
     MmaTiling("least", 32, 32, 16, 2, 2, stages=4),
@@ -170,10 +173,13 @@ DOUBLE_TILINGS_THROUGH_REGISTERS = (
     MmaTiling("small through registers", 64, 64, 16, 2, 4, stages=2),
     MmaTiling("least through registers", 32, 32, 16, 2, 2, stages=2),
 )
-# On H200, NVRTC 13.0, 2026-11-30, in us: 2048^3 of float32, NT, 402 square (397 to 454 with 8 x 16
-# sums a thread), 451 compact, 476 medium, 764 small; 1024^3, NN, 57 compact (1.06 of cuBLAS), 63
-# medium, 112 square, 120 small; x @ x.T of 1024 rows 55 small, 64 compact, 75 medium, 113 square.
+# On H200, NVRTC 13.0, 2026-11-30, in us: 2048^3 of float32, NT, 391 large (0.94 of cuBLAS), 401
+# square, 451 compact, 476 medium, 764 small; NN 373 large (0.94), 395 square; 1024^3, NN, 57
+# compact (1.01), 63 medium, 109 square, 120 small; x @ x.T of 1024 rows 55 small, 64 compact, 75
+# medium, 113 square. A loop of 16 values of k with 8 x 16 sums is 36 KB of code, and 5 % slower
+# than one of 8: it does not fit the cache of a multiprocessor's instructions.
 FMA_TILINGS = (
+    FmaTiling("large", 128, 128, 8, 8, 16, stages=4, busy_warps=2 * WARPS_TO_HIDE_LATENCY),
     FmaTiling("square", 128, 128, 16, 8, 8, stages=3),
     FmaTiling("compact", 64, 64, 16, 8, 8, stages=3),
     FmaTiling("medium", 64, 64, 16, 8, 4, stages=3),
@@ -199,7 +205,7 @@ MMA_LISTS = {
 # What a measurement may choose beside them.
 FMA_EXTENTS = (32, 64, 128)
 FMA_SUMS = ((4, 4), (8, 4), (8, 8), (8, 16))
-FMA_RINGS = ((16, 3), (32, 2), (16, 2), (32, 3), (16, 4))  # values of k in a stage, stages
+FMA_RINGS = ((8, 4), (16, 3), (32, 2), (16, 2), (32, 3), (16, 4))  # values of k, stages
 FMA_THREADS = (64, 128, 256)
 
 
@@ -258,7 +264,13 @@ def more_fma_tilings(work: Work, through_registers: bool, target: Target) -> lis
 
 
 def _rank(listed: Sequence[Tiled], work: Work, target: Target) -> list[Tiled]:
-    fitting = [each for each in listed if each.shared_bytes(work.itemsize) <= target.shared_bytes]
+    itemsize = work.itemsize
+    fitting = [
+        each
+        for each in listed
+        if each.shared_bytes(itemsize) <= target.shared_bytes
+        and each.block_k * itemsize >= ACCESS_BYTES  # a stage holds whole copies
+    ]
     return sorted(fitting, key=lambda each: estimated_clocks(each, work, target))
 
 
