@@ -17,7 +17,7 @@ from tinytensor.ops.interpret_linear import run_linear
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, cast, compare, operand, where
-from tinytensor.target import CPU_AVX512, CPU_SSE
+from tinytensor.target import CPU_AVX2, CPU_AVX512, CPU_SSE
 
 F32, F64, I32, BOOL = dtypes.float32, dtypes.float64, dtypes.int32, dtypes.bool
 FUNCTIONS = (Op.EXP, Op.LOG, Op.SIN, Op.COS, Op.TANH, Op.ERF)
@@ -33,21 +33,39 @@ def source_of(linear, chosen=CPU_AVX512):
 
 
 # Memory.
-@pytest.mark.parametrize("valid", [1, 2, 3, 4])
-@pytest.mark.parametrize("dtype", USER_DTYPES[:1] + USER_DTYPES[5:], ids=lambda each: each.name)
-def test_a_partial_access_touches_its_valid_lanes_only(dtype, valid):
-    b = builder((dtype, 4, False), (dtype, 4, True), (dtype, 4, True))
-    part = b.load(b.param(0), b.index(0), 4, valid)
+def partial(dtype, lanes, valid):
+    """A kernel that reads some lanes and stores all, and reads all and stores some."""
+    b = builder((dtype, lanes, False), (dtype, lanes, True), (dtype, lanes, True))
+    part = b.load(b.param(0), b.index(0), lanes, valid)
     b.store(b.param(1), b.index(0), part)
-    b.store(b.param(2), b.index(0), b.load(b.param(0), b.index(0), 4), valid)
-    source = stored(np.ones(4), dtype)
-    padded_load, short_store = empty(4, dtype), empty(4, dtype)
+    b.store(b.param(2), b.index(0), b.load(b.param(0), b.index(0), lanes), valid)
+    return b.finish()
 
-    run_c(b.finish(), [source, padded_load, short_store])
 
-    lanes = np.arange(4)
-    assert np.array_equal(padded_load, np.where(lanes < valid, source, 0))
-    assert np.array_equal(short_store, np.where(lanes < valid, source, empty(4, dtype)))
+@pytest.mark.parametrize(
+    "lanes, valid", [(4, 1), (4, 2), (4, 3), (4, 4), (8, 5), (8, 7), (16, 6), (16, 13)]
+)
+@pytest.mark.parametrize("dtype", USER_DTYPES[:1] + USER_DTYPES[5:], ids=lambda each: each.name)
+def test_a_partial_access_touches_its_valid_lanes_only(dtype, lanes, valid):
+    if lanes * dtype.itemsize > target().vector_bytes:
+        pytest.skip("no register holds it")
+    source = stored(np.arange(1, lanes + 1) % 2, dtype)
+    padded_load, short_store = empty(lanes, dtype), empty(lanes, dtype)
+
+    run_c(partial(dtype, lanes, valid), [source, padded_load, short_store])
+
+    is_valid = np.arange(lanes) < valid
+    assert np.array_equal(padded_load, np.where(is_valid, source, 0))
+    assert np.array_equal(short_store, np.where(is_valid, source, empty(lanes, dtype)))
+
+
+def test_a_partial_vector_does_not_go_through_memory_where_an_instruction_masks_it():
+    kernel = partial(F32, 8, 5)
+
+    assert "load_some_f32x8(p0 + 0, 0x1f)" in source_of(kernel)
+    assert "store_some_f32x8(p2 + 0, load_f32x8(p0 + 0), 0x1f);" in source_of(kernel)
+    assert "memcpy" not in source_of(kernel)
+    assert source_of(kernel, CPU_AVX2).count("memcpy") == 2
 
 
 @pytest.mark.parametrize("lanes", [1, 4])

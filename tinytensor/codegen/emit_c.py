@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 
 from tinytensor.codegen.emit import estimate_steps
-from tinytensor.codegen.emit_c_functions import load_function, store_function
+from tinytensor.codegen.emit_c_functions import (
+    can_mask,
+    load_function,
+    load_some_function,
+    store_function,
+    store_some_function,
+)
 from tinytensor.codegen.emit_c_types import (
     CKind,
     CType,
@@ -120,6 +126,10 @@ class _Emitter(StatementWriter):
         elif guard is None and node.attrs.valid == memory.lanes:
             address = Value(_address(buffer, index), memory)
             loaded = self.values.call(load_function(memory), (address,), memory)
+        elif guard is None and can_mask(memory, self.values.target):
+            function = load_some_function(memory)
+            operands = Value(_address(buffer, index), memory), _first_lanes(node)
+            loaded = self.values.call(function, operands, memory)
         else:
             loaded = self.fill(node, memory, _address(buffer, index), guard)
         if node.dtype.scalar is not dtypes.bool:
@@ -151,6 +161,11 @@ class _Emitter(StatementWriter):
         return Value(f"({memory.name})({narrow.operand} & 1)", memory)
 
 
+def _first_lanes(node: UOp) -> Value:
+    """Write the valid lanes as bits."""
+    return Value(f"{(1 << node.attrs.valid) - 1:#x}", CType("u", 64))
+
+
 def _address(buffer: Value, index: Value) -> str:
     return f"{buffer.text} + {index.operand}"
 
@@ -179,6 +194,11 @@ def _store(e: _Emitter, node: UOp) -> None:
     elif valid == lanes:
         address = Value(_address(buffer, index), stored.ctype)
         call = e.values.call(store_function(stored.ctype), (address, stored), stored.ctype)
+        e.line(f"{condition}{call.text};")
+    elif valid & (valid - 1) and can_mask(stored.ctype, e.values.target):
+        address = Value(_address(buffer, index), stored.ctype)
+        operands = address, stored, _first_lanes(node)
+        call = e.values.call(store_some_function(stored.ctype), operands, stored.ctype)
         e.line(f"{condition}{call.text};")
     else:
         name = e.name("v")

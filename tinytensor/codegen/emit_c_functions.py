@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from tinytensor.codegen.emit_c_types import CType
 from tinytensor.codegen.instructions import LIBM, Function
+from tinytensor.target import Target
+
+MASKED = {16: "hi", 32: "si", 64: "di"}  # bits of a lane, and what the compiler calls it
+MASKED_BYTES = 16
 
 
 def splat_function(ctype: CType) -> Function:
@@ -38,6 +42,36 @@ def store_function(ctype: CType) -> Function:
     name = f"store_{ctype.short}"
     head = f"INLINE void {name}({ctype.scalar.name} *to, {ctype.name} x)"
     return Function(name, f"{head}\n{{\n    *({ctype.name}_loose *)to = x;\n}}")
+
+
+def can_mask(ctype: CType, target: Target) -> bool:
+    """Whether one instruction reads or writes some lanes of a vector in memory and no others."""
+    return "avx512" in target.features and ctype.bits in MASKED and ctype.nbytes >= MASKED_BYTES
+
+
+def load_some_function(ctype: CType) -> Function:
+    """Read those of adjacent elements whose bit is set; the others are 0, and are not touched.
+
+    A variable of zeros that is filled in part lies in memory, and is read from it at once: then the
+    processor waits for it to be written.
+    """
+    name = f"load_some_{ctype.short}"
+    whole = ctype.of_kind("i").name
+    head = f"INLINE {ctype.name} {name}(const {ctype.scalar.name} *from, unsigned long long lanes)"
+    call = f"{_masked('load', ctype)}((const void *)from, ({whole}){{0}}, lanes)"
+    return Function(name, f"{head}\n{{\n    return ({ctype.name}){call};\n}}")
+
+
+def store_some_function(ctype: CType) -> Function:
+    """Write those of adjacent elements whose bit is set."""
+    name = f"store_some_{ctype.short}"
+    params = f"{ctype.scalar.name} *to, {ctype.name} x, unsigned long long lanes"
+    call = f"{_masked('store', ctype)}((void *)to, ({ctype.of_kind('i').name})x, lanes)"
+    return Function(name, f"INLINE void {name}({params})\n{{\n    {call};\n}}")
+
+
+def _masked(verb: str, ctype: CType) -> str:
+    return f"__builtin_ia32_{verb}dqu{MASKED[ctype.bits]}{ctype.nbytes * 8}_mask"
 
 
 def bitcast_function(dst: CType, src: CType) -> Function:

@@ -9,9 +9,10 @@ from codegen.plans.plan_kernels import KernelBuilder, arrays_for, expected, load
 
 from tinytensor.codegen.plans import contraction
 from tinytensor.codegen.plans.flatten import flatten, is_symmetric
-from tinytensor.codegen.plans.tiling_cpu import Tiling, list_tilings
+from tinytensor.codegen.plans.tiling_cpu import Tiling, cut, list_tilings
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import ContractAttrs
+from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.interpret_linear import LINEAR, run_linear
 from tinytensor.ops.kernel import Contraction, Kernel
 from tinytensor.ops.op import Op
@@ -325,6 +326,16 @@ def test_ranges_that_need_no_division_become_one():
     assert flat.outer == ()
     assert not {Op.FLOORDIV, Op.MOD} & {node.op for node in walk((flat.a, *flat.stores))}
     assert_exact(kernel)
+
+
+@pytest.mark.parametrize(
+    "count, cuts", [(32, [(32, 16)]), (20, [(16, 16), (4, 4)]), (9, [(9, 16)]), (1, [(1, 4)])]
+)
+def test_columns_beyond_whole_vectors_have_a_vector_that_fits(count, cuts):
+    found = list(cut(index_const(0), count, 16))
+
+    assert [(each.count, each.lanes) for each in found] == cuts
+    assert [bounds_of(each.begin) for each in found] == [(0, 0), (16, 16)][: len(cuts)]
 
 
 @pytest.mark.parametrize("k", [5, 17])  # in one block and in three

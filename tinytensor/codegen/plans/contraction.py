@@ -16,6 +16,7 @@ from tinytensor.codegen.plans.tiling_cpu import (
     Tiling,
     all_columns,
     blocks,
+    cut,
     fixed_block,
     list_tilings,
     round_up,
@@ -115,7 +116,7 @@ class _Lowering:
         self.tiling = tiling
         self.mirrors = _mirrors(facts.flat, tiling)
         self.builder = Builder(kernel.name, kernel.params, kernel.index_dtype)
-        self.epilogue = Epilogue(self.builder, facts.flat, tiling, self.mirrors)
+        self.epilogue = Epilogue(self.builder, facts.flat, tiling)
         self.packed_b = self._workspace_of_b()
         self.shares_panel = self._shares_panel()
         self.packed_a = None if self.shares_panel else self._workspace_of_a()
@@ -141,8 +142,8 @@ class _Lowering:
             for columns in self._columns(n_block, row, rows):
                 tile = self._register_tile(places, row, rows, columns)
                 offset = tile.column - n_block.begin
-                is_whole = tile.lanes == self.tiling.lanes
-                factors = panel.at(0, offset) if is_whole else self._inside(panel, offset)
+                is_corner = self.mirrors and not tile.has_image
+                factors = self._inside(panel, offset) if is_corner else panel.at(0, offset)
                 self._multiply(strip, factors, tile, k_block)
                 self._finish(tile, self._resting_place(tile, offset), k_block)
 
@@ -169,8 +170,9 @@ class _Lowering:
             with b.branch(b.index(0) < binary(Op.MIN, inside, room)):
                 yield Columns(row, rows, tiling.rows)
         begin = b.value(binary(Op.MAX, n_block.begin, begin))
-        for column, count in steps(b, n_block, tiling.columns, begin):
-            yield Columns(column, count, lanes)
+        for column, count in steps(b, n_block, lanes, begin):
+            for columns in cut(column, count, lanes):
+                yield replace(columns, has_image=True)
 
     def _inside(self, panel: Tile, place: UOp) -> Tile:
         """Return the part of a panel from a place on that may lie inside one of its vectors."""
@@ -244,7 +246,8 @@ class _Lowering:
         vectors = range(0, columns.count, lanes)
         sums = tuple([tuple([b.register(dtype, 0) for _ in vectors]) for _ in range(rows)])
         begin, count = columns.begin, columns.count
-        return RegisterTile(places, row, rows, begin, count, lanes, sums, columns.rest)
+        rest, has_image = columns.rest, columns.has_image
+        return RegisterTile(places, row, rows, begin, count, lanes, sums, rest, has_image)
 
     def _multiply(self, strip: Tile, panel: Tile, tile: RegisterTile, k_block: Block) -> None:
         """Add the products of a block of k to the registers."""

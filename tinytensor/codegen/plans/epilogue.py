@@ -32,7 +32,7 @@ class RegisterTile:
     """Sums in registers, by row and vector, and where in the result they belong.
 
     `places` are the values of the ranges outside m and n. Where `rest` is given, only so many
-    columns exist, which is known at launch.
+    columns exist, which is known at launch. `has_image` where it is stored a second time, turned.
     """
 
     places: Mapping[UOp, UOp]
@@ -43,6 +43,7 @@ class RegisterTile:
     lanes: int
     sums: tuple[tuple[UOp, ...], ...]
     rest: UOp | None = None
+    has_image: bool = False
 
     def vectors(self) -> Iterator[TileVector]:
         """Walk the vectors, row by row."""
@@ -54,13 +55,12 @@ class RegisterTile:
 
 
 class Epilogue:
-    """Emits the stores of register tiles, and with `mirrors` those of their mirror images."""
+    """Emits the stores of register tiles, and those of their mirror images."""
 
-    def __init__(self, b: Builder, flat: FlatContraction, tiling: Tiling, mirrors: bool) -> None:
+    def __init__(self, b: Builder, flat: FlatContraction, tiling: Tiling) -> None:
         self._b = b
         self._flat = flat
         self._tiling = tiling
-        self._mirrors = mirrors
         ops = len(walk(flat.stores)) * tiling.rows * tiling.vectors
         self._is_unrolled = ops <= UNROLLED_OPS
         is_copied = flat.n.is_open or not self._is_unrolled
@@ -84,7 +84,7 @@ class Epilogue:
         else:
             self._copy_out(tile, in_memory)
             self._store_looped(tile, in_memory)
-        if self._mirrors and tile.lanes == self._tiling.lanes:
+        if tile.has_image:
             self._store_mirrored(tile, in_memory)
 
     def _store_unrolled(self, tile: RegisterTile) -> None:
