@@ -14,12 +14,13 @@ from dataclasses import replace
 
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.ranges import dependencies, folded_ranges
+from tinytensor.ops.ranges import dependencies, folded_ranges, open_ranges
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, by_number, make_param, substitute, walk
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.narrowing import narrow_writes
 
+MOST_STORES = 16  # of each point, so that all their values find a register
 FOLDS = (Op.REDUCE, Op.CONTRACT)
 REASON = "it is computed in the memory of the operand {}, which nobody reads after it."
 
@@ -29,7 +30,8 @@ def may_take(kernel: Kernel, output: int, operand: int) -> bool:
 
     Each point of the ranges writes an element of its own, for all plans. So it is enough that every
     index at which the operand is read is the store's, and that folds read elements of their own row
-    alone. All plans finish what folds a row before they store the first element of it; but beside
+    alone. Where a point also reads what few others write, without folds, it runs these as well:
+    with a store for each, all their values are computed first. All plans finish what folds a row before they store the first element of it; but beside
     folds no store that follows may need the operand.
     """
     if not _are_alike(kernel, output, operand):
@@ -45,9 +47,30 @@ def may_take(kernel: Kernel, output: int, operand: int) -> bool:
     later = stores[place + 1 :]
     if folds and _indices(later, folds, operand):
         return False
-    if any(each is not index for each in _indices(stores, folds, operand)):
-        return False
+    found = _indices(stores, folds, operand)
+    if any(each is not index for each in found):
+        return bool(ranges_in_one(kernel, output, operand))
     return all(_folds_own_row(kernel, fold, folds, operand, index) for fold in folds)
+
+
+def ranges_in_one(kernel: Kernel, output: int, operand: int) -> tuple[UOp, ...]:
+    """Return few ranges that a point may run in one, to write each element that it reads.
+
+    None where each point alone does, or no such ranges do it.
+    """
+    stores = kernel.sink.operands
+    if any(node.op in FOLDS for node in walk(stores)):
+        return ()
+    (index,) = [each.operands[1] for each in stores if each.operands[0].attrs.number == output]
+    found = _indices(stores, frozenset(), operand)
+    steps = walk([simplify_index(index - each) for each in found if each is not index])
+    apart = tuple([each for each in kernel.ranges if each in steps])
+    count = math.prod([each.extent for each in apart]) * len(stores)
+    if not apart or count > MOST_STORES or any(each.is_open for each in apart):
+        return ()
+    opened = open_ranges(kernel.sink, apart).operands
+    written = {each.operands[1] for each in opened if each.operands[0].attrs.number == output}
+    return apart if written.issuperset(_indices(opened, frozenset(), operand)) else ()
 
 
 def _guards(roots: Sequence[UOp], operand: int) -> list[UOp]:
@@ -127,9 +150,13 @@ def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:
         node: make_param(node.dtype, places[node.attrs.number], node.attrs.elements)
         for node in by_number(walk((kernel.sink,)), Op.PARAM)
     }
+    found = [each for pair in taken.items() for each in ranges_in_one(kernel, *pair)]
+    in_one = dict.fromkeys(found)
     merged = replace(
         kernel,
-        sink=substitute(kernel.sink, renamed),
+        sink=open_ranges(substitute(kernel.sink, renamed), in_one),
+        ranges=tuple([each for each in kernel.ranges if each not in in_one]),
         params=tuple([kernel.params[number] for number in kept]),
     )
     return narrow_writes(merged)
+
