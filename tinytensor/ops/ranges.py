@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Sequence
 
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
@@ -26,7 +27,8 @@ def dependencies(nodes: Sequence[UOp]) -> dict[UOp, frozenset[UOp]]:
     return depends
 
 
-def open_ranges(sink: UOp, ranges: Iterable[UOp]) -> UOp:
+@functools.lru_cache(maxsize=64)  # a sort runs few kernels many times
+def open_ranges(sink: UOp, ranges: tuple[UOp, ...]) -> UOp:
     """Return a sink without folds that has a copy of each store for every value of some ranges."""
     for each in ranges:
         values = [index_const(value) for value in range(each.extent)]

@@ -22,7 +22,6 @@ import math
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import ShapeError
-from tinytensor.ops.attrs import Combine
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, bitcast, cast
@@ -41,7 +40,6 @@ from tinytensor.tensor.formulas import (
 from tinytensor.tensor.nodes import (
     apply,
     broadcast,
-    fold,
     full,
     full_like,
     gather_at,

@@ -25,7 +25,7 @@ def unroll_choices(kernel: Kernel) -> Kernel:
     sink, ranges = kernel.sink, list(kernel.ranges)
     for each in kernel.ranges:
         if _is_worth_it(sink, each):
-            sink = open_ranges(sink, [each])
+            sink = open_ranges(sink, (each,))
             ranges.remove(each)
     return replace(kernel, sink=sink, ranges=tuple(ranges))
 
