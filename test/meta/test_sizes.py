@@ -14,10 +14,10 @@ FUNCTION_LINES = 40
 DEPTH = 4
 # docs/decisions/code-budget.md says why these five are counted as they are.
 BUDGETS = {
-    "compiler and runtime": 11200,
-    "CUDA target": 6600,
+    "compiler and runtime": 11450,
+    "CUDA target": 7450,
     "checking machinery": 2700,
-    "jit, explain and profile": 3300,
+    "jit, explain and profile": 3310,
     "Tensor, gradients, nn and interop": 10000,
 }
 CHECKS = re.compile(
@@ -25,7 +25,8 @@ CHECKS = re.compile(
 )
 CUDA = re.compile(
     r"tinytensor/(runtime/cuda/"
-    r"|codegen/(\w*cuda|instructions_hopper|legalize_(lanes|tiles)|block_builder|simplify_linear)"
+    r"|codegen/(\w*cuda|instructions_hopper|legalize_(lanes|tiles)|double_fragments|block_builder"
+    r"|simplify_linear)"
     r"|codegen/plans/(\w*cuda|block_|amounts|inside|pack_rows|positions|spread|team|alignment)"
     r"|ops/(tile|fragments|infer_blocks|attrs_blocks))"
 )
