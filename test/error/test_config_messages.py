@@ -18,7 +18,7 @@ from tinytensor.config import Config
         ),
         (
             {"TT_FP32_MATMUL": "bf16"},
-            "TT_FP32_MATMUL: not an allowed value: 'bf16'; must be one of exact, tf32.",
+            "TT_FP32_MATMUL: not an allowed value: 'bf16'; must be one of exact, 3xtf32, tf32.",
         ),
     ],
 )
