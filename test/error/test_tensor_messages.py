@@ -193,7 +193,8 @@ DTYPE_MISTAKES = [
     (
         lambda: Tensor(np.zeros(2, complex)),
         "dtype: no type for NumPy's complex128; known are bool, uint8, uint16, uint32, uint64, "
-        "int8, int16, int32, int64, float8_e4m3fn, float8_e5m2, float16, bfloat16, float32, float64.",
+        "int8, int16, int32, int64, float8_e4m3fn, float8_e5m2, float16, bfloat16, float32, "
+        "float64.",
     ),
     (
         lambda: Tensor([1], requires_grad=True),
