@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from functools import cache
+from functools import cache, cached_property
 from typing import Final, Literal
 
 import numpy as np
@@ -15,9 +15,11 @@ from tinytensor.records import dataclass
 Kind = Literal["bool", "uint", "int", "float", "index", "void"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class DType:
     """An element type; `lanes` is above 1 only in LINEAR form. Equal means identical.
+
+    It has no slots: what every node asks is found out once and kept.
 
     Units: `bits` of one lane.
     """
@@ -30,32 +32,32 @@ class DType:
     def __repr__(self) -> str:
         return f"dtypes.{self.name}"
 
-    @property
+    @cached_property
     def itemsize(self) -> int:
         """Bytes of one stored element (of one lane)."""
         return max(1, self.bits // 8)
 
-    @property
+    @cached_property
     def is_float(self) -> bool:
         """Whether values are floating point."""
         return self.kind == "float"
 
-    @property
+    @cached_property
     def is_int(self) -> bool:
         """Whether values are integers, signed or not; `bool` is not one."""
         return self.kind in ("int", "uint", "index")
 
-    @property
+    @cached_property
     def is_narrow(self) -> bool:
         """Whether arithmetic widens to float32 per op and rounds once."""
         return self.kind == "float" and self.bits < 32
 
-    @property
+    @cached_property
     def is_half(self) -> bool:
         """Whether it is a narrow float of 16 bits."""
         return self.kind == "float" and self.bits == 16
 
-    @property
+    @cached_property
     def scalar(self) -> DType:
         """The same type with one lane."""
         return self if self.lanes == 1 else BY_NAME[self.name.rpartition("x")[0]]
@@ -64,7 +66,7 @@ class DType:
         """The same type with that many lanes."""
         return self.scalar if lanes == 1 else _vector(self.scalar, lanes)
 
-    @property
+    @cached_property
     def min(self) -> int | float:
         """The least value: an integer's, or -inf."""
         if self.kind == "float":
@@ -73,7 +75,7 @@ class DType:
             return -(2**62)
         return -(1 << (self.bits - 1)) if self.kind == "int" else 0
 
-    @property
+    @cached_property
     def max(self) -> int | float:
         """The greatest value: an integer's, or inf."""
         if self.kind == "float":

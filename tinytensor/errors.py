@@ -7,6 +7,7 @@ from types import CodeType, FrameType
 from tinytensor.records import dataclass
 
 PACKAGE = __name__.partition(".")[0]
+INSIDE = PACKAGE + "."
 
 
 class TinyTensorError(Exception):
@@ -82,7 +83,7 @@ def caller_site() -> Site | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if module != PACKAGE and not module.startswith(PACKAGE + "."):
+        if not module.startswith(INSIDE) and module != PACKAGE:
             return Site(frame.f_code, frame.f_lasti)
         frame = frame.f_back
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field
 
 from tinytensor.captures import Differentiated
@@ -59,9 +59,10 @@ Gradients = Sequence[UOp | None]
 CallRule = Callable[[Sequence[UOp], Gradients], Gradients]
 # (upstream gradient, result, *operands) -> one operand's gradient
 Rule = Callable[..., UOp]
-Key = UOp | DetachAttrs
+Key = UOp | int  # a node, or the serial of a leaf
 Ends = Set[UOp]
 
+DETACH = Op.DETACH  # looked up once: every look at a gradient's way asks
 _SERIALS: Iterator[int] = itertools.count(1)
 
 
@@ -96,7 +97,7 @@ def make_leaf(value: UOp) -> UOp:
 
 def serial_of_leaf(node: UOp) -> int:
     """Return a leaf's serial; 0 for any other node."""
-    is_leaf = node.op is Op.DETACH and type(node.attrs) is DetachAttrs
+    is_leaf = node.op is DETACH and type(node.attrs) is DetachAttrs
     return node.attrs.serial if is_leaf else 0
 
 
@@ -167,7 +168,7 @@ def requires_gradient(root: UOp) -> bool:
         node = stack[-1]
         depth = len(stack)
         is_reached = False
-        for each in node.operands if node.op is not Op.DETACH else _sources(node):
+        for each in node.operands if node.op is not DETACH else _sources(node):
             if each.is_differentiable is None:
                 stack.append(each)
             elif each.is_differentiable:
@@ -175,7 +176,7 @@ def requires_gradient(root: UOp) -> bool:
         if len(stack) == depth:
             stack.pop()
             passes_on = is_reached and node.dtype.is_float and node.op is not Op.BITCAST
-            node.is_differentiable = passes_on or (node.op is Op.DETACH and is_origin(node))
+            node.is_differentiable = passes_on or (node.op is DETACH and is_origin(node))
     return bool(root.is_differentiable)
 
 
@@ -193,42 +194,36 @@ def origins_below(roots: Iterable[UOp], ends: Ends = frozenset()) -> list[UOp]:
 
 def _sources(node: UOp) -> Sequence[UOp]:
     """Return what a node's gradient goes to."""
-    if node.op is Op.DETACH:
+    if node.op is DETACH:
         return node.attrs.call.inputs if isinstance(node.attrs, CallResultAttrs) else ()
     if not node.dtype.is_float:
         return ()
-    return [node.operands[place] for place in _differentiable_places(node)]
-
-
-def _differentiable_places(node: UOp) -> list[int]:
-    """Return the places of the operands that get a gradient (all floats where no rule says).
-
-    The operands of a GATHER that no rule stands for are its indices.
-    """
-    operands = node.operands
-    rules = RULES.get(node.op, (_missing,) * len(operands))
     return [
-        place
-        for place, (operand, rule) in enumerate(zip(operands, rules, strict=False))
-        if rule is not None and operand.dtype.is_float
+        operand
+        for operand, rule in zip(node.operands, _rules_of(node), strict=False)
+        if rule is not None and operand.dtype.is_float and operand.is_differentiable is not False
     ]
 
 
-def _walk(roots: Iterable[UOp], ends: Ends) -> list[UOp]:
-    """Return every node that gradients of the roots may reach, sources before users."""
-    order: dict[UOp, None] = {}
-    seen: set[UOp] = set()
+def _rules_of(node: UOp) -> Sequence[Rule | None]:
+    """Return the rules of a node's operands; those of a GATHER that none stands for are indices."""
+    return RULES.get(node.op) or (_missing,) * len(node.operands)
+
+
+def _walk(roots: Iterable[UOp], ends: Ends) -> dict[UOp, Sequence[UOp]]:
+    """Return the sources of every node that gradients of the roots may reach, sources first."""
+    order: dict[UOp, Sequence[UOp]] = {}
+    found: dict[UOp, Sequence[UOp]] = {}
     stack = [*roots]
     while stack:
         node = stack[-1]
-        if node in seen:
+        if node in found:
             stack.pop()
-            order.setdefault(node)
+            order[node] = found[node]
             continue
-        seen.add(node)
-        if node not in ends:
-            stack.extend([each for each in _sources(node) if each not in seen])
-    return list(order)
+        sources = found[node] = () if node in ends else _sources(node)
+        stack += [each for each in sources if each not in found]
+    return order
 
 
 # The gradient of a graph.
@@ -249,7 +244,7 @@ def gradients(
     order = _walk(roots, ends)
     if WATCHES:
         note(Differentiated(weakref.WeakSet(walk(roots))))
-    inner = [node for node in order if node not in ends]
+    inner = {node: sources for node, sources in order.items() if node not in ends}
     found = _Accumulator(inner, targets)
     for root, upstream in zip(roots, upstreams, strict=True):
         found.add(root, upstream)
@@ -257,25 +252,25 @@ def gradients(
     for node in reversed(inner):
         found.pass_on(node)
         if collector is not None:
-            passed = [found.sums.get(_key_of(each)) for each in _sources(node)]
+            passed = [found.sums.get(_key_of(each)) for each in inner[node]]
             collector.note_gradients(node, passed)
     return [found.sums.get(_key_of(target)) for target in targets]
 
 
 def _key_of(node: UOp) -> Key:
     """Return what tells gradients apart: a leaf is the same one before and after it is stored."""
-    return node.attrs if serial_of_leaf(node) else node
+    return serial_of_leaf(node) or node
 
 
 class _Accumulator:
     """Sums the gradient of each node on a path to a target, users before sources."""
 
-    def __init__(self, order: Sequence[UOp], targets: Sequence[UOp]) -> None:
+    def __init__(self, order: Mapping[UOp, Sequence[UOp]], targets: Sequence[UOp]) -> None:
         self.sums: dict[Key, UOp] = {}
         self.needed = {_key_of(target) for target in targets}
         self.waiting: dict[Call, int] = {}
-        for node in order:
-            if any([_key_of(each) in self.needed for each in _sources(node)]):
+        for node, sources in order.items():
+            if not self.needed.isdisjoint(map(_key_of, sources)):
                 self.needed.add(_key_of(node))
             if isinstance(node.attrs, CallResultAttrs):
                 call = node.attrs.call
@@ -295,12 +290,10 @@ class _Accumulator:
             return
         key = _key_of(node)
         upstream = self.sums.get(key)
-        if upstream is None or node.op is Op.DETACH:
+        if upstream is None or node.op is DETACH:
             return
-        rules = RULES.get(node.op, (_missing,) * len(node.operands))
-        for place in _differentiable_places(node):
-            operand, rule = node.operands[place], rules[place]
-            if _key_of(operand) in self.needed and rule is not None:
+        for operand, rule in zip(node.operands, _rules_of(node), strict=False):
+            if rule is not None and _key_of(operand) in self.needed:
                 self.add(operand, rule(upstream, node, *node.operands))
 
     def _pass_on_together(self, call: Call) -> None:

@@ -36,6 +36,9 @@ class Combine(Enum):
         return whole.get(self, least)
 
 
+POSITIONS = frozenset((Combine.ARGMAX, Combine.ARGMIN))  # what gives no value, but its place
+
+
 @dataclass(frozen=True, slots=True)
 class ConstAttrs:
     """The bits of a constant in its node's dtype, so that 0.0, -0.0 and NaN never meet."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from tinytensor.dtype import DType, dtypes
-from tinytensor.ops.attrs import Combine
+from tinytensor.ops.attrs import POSITIONS, Combine
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import Open, UOp
 
@@ -255,7 +255,7 @@ def _reduce(node: UOp) -> Bounds:
     extents = [each.extent for each in ranges]
     extents += [most_of(x.shape[axis]) for axis in node.attrs.axes]
     count = math.prod(extents)
-    if node.attrs.combine in (Combine.ARGMAX, Combine.ARGMIN):
+    if node.attrs.combine in POSITIONS:
         return 0, max(count - 1, 0)
     if count == 0 or node.attrs.combine not in (Combine.ADD, Combine.MAX, Combine.MIN):
         return full_range(node.dtype)

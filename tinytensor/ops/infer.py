@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tinytensor.dtype import DType, dtypes
-from tinytensor.ops.attrs import Combine
+from tinytensor.ops.attrs import POSITIONS
 from tinytensor.ops.infer_blocks import BLOCK_INFER
 from tinytensor.ops.op import APPROXIMATE, BINARY, BITWISE, COMPARE, MACHINE, UNARY, Op
 from tinytensor.ops.well_formed import check
@@ -58,31 +58,40 @@ def _iota(node: UOp) -> Shape:
 
 
 def _elementwise(node: UOp) -> Shape:
-    operands, lanes = node.operands, node.dtype.lanes
+    operands, dtype = node.operands, node.dtype
     shape = operands[0].shape
     if len(operands) != len(node.op.operands):
         check(False, node, "has another number of operands")
     for each in operands:
         if each.shape is not shape and each.shape != shape:
             check(False, node, "shapes differ")
-        if each.dtype.lanes != lanes:
+        if each.dtype is not dtype and each.dtype.lanes != dtype.lanes:
             check(False, node, "lanes")
     return shape
 
 
 def _arithmetic(node: UOp) -> Shape:
-    shape = _elementwise(node)
-    op, dtype = node.op, node.dtype
+    shape, dtype = _elementwise(node), node.dtype
     for each in node.operands:
         if each.dtype is not dtype:
             check(False, node, "dtypes differ")
-    if op in INTEGER_ONLY:
-        check(dtype.is_int or dtype.scalar is dtypes.bool, node, "takes integers or bool")
-    if op in FLOAT_ONLY:
-        check(dtype.is_float, node, "takes floats")
-    if op in APPROXIMATE:
-        check(dtype.scalar is dtypes.float32, node, "takes float32")
     return shape
+
+
+def _of_integers(node: UOp) -> Shape:
+    dtype = node.dtype
+    check(dtype.is_int or dtype.scalar is dtypes.bool, node, "takes integers or bool")
+    return _arithmetic(node)
+
+
+def _of_floats(node: UOp) -> Shape:
+    check(node.dtype.is_float, node, "takes floats")
+    return _arithmetic(node)
+
+
+def _approximate(node: UOp) -> Shape:
+    check(node.dtype.scalar is dtypes.float32, node, "takes float32")
+    return _arithmetic(node)
 
 
 def _compare(node: UOp) -> Shape:
@@ -127,10 +136,10 @@ def _reshape(node: UOp) -> Shape:
 
 
 def _permute(node: UOp) -> Shape:
-    x = _same_dtype(node)
     order: Shape = node.attrs.order
-    check(sorted(order) == list(range(len(x.shape))), node, "order is no permutation")
-    return tuple([x.shape[axis] for axis in order])
+    shape = _same_dtype(node).shape
+    check(sorted(order) == list(range(len(shape))), node, "order is no permutation")
+    return tuple([shape[axis] for axis in order])
 
 
 def _expand(node: UOp) -> Shape:
@@ -197,15 +206,19 @@ def _gather(node: UOp) -> Shape:
 def _reduce(node: UOp) -> Shape:
     x, *ranges = node.operands
     combine, axes = node.attrs.combine, node.attrs.axes
-    check(all(each.op is Op.RANGE for each in ranges), node, "folds over something not a range")
+    for each in ranges:
+        check(each.op is Op.RANGE, node, "folds over something not a range")
     check(not (ranges and axes), node, "has both axes and ranges")
-    if combine in (Combine.ARGMAX, Combine.ARGMIN):
+    if combine in POSITIONS:
         check(node.dtype is dtypes.int64, node, "gives int64")
         check(len(ranges) + len(axes) == 1, node, "runs over one axis")
     else:
         check(node.dtype is x.dtype, node, "dtype differs from its operand's")
-    check(list(axes) == sorted(set(axes)), node, "axes are not ascending")
-    return tuple([1 if axis in axes else extent for axis, extent in enumerate(x.shape)])
+    shape = list(x.shape)
+    for number, axis in enumerate(axes):
+        check(number == 0 or axes[number - 1] < axis, node, "axes are not ascending")
+        shape[axis] = 1
+    return tuple(shape)
 
 
 def _contract(node: UOp) -> Shape:
@@ -263,6 +276,9 @@ INFER: dict[Op, Callable[[UOp], Shape]] = {
     **dict.fromkeys((Op.CONST, Op.PARAM, Op.EXTENT, Op.WORKSPACE, Op.REGISTER), _leaf),
     Op.RANGE: _range,
     **dict.fromkeys((*UNARY, *BINARY, *MACHINE), _arithmetic),
+    **dict.fromkeys(INTEGER_ONLY, _of_integers),
+    **dict.fromkeys(FLOAT_ONLY, _of_floats),
+    **dict.fromkeys(APPROXIMATE, _approximate),
     **dict.fromkeys(COMPARE, _compare),
     **dict.fromkeys((Op.SINK, Op.LOOP, Op.ENDLOOP, Op.IF, Op.ELSE, Op.ENDIF), _scalar),
     **dict.fromkeys((Op.READ, Op.CALL), _scalar),

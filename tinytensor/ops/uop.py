@@ -222,6 +222,8 @@ def where(cond: UOp, x: UOp, y: UOp | Number) -> UOp:
 
 def cast(x: UOp, dtype: DType) -> UOp:
     """Return x in another dtype (itself when it has it), lanes kept."""
+    if x.dtype is dtype:
+        return x
     target = dtype.vector(x.dtype.lanes)
     return x if x.dtype is target else UOp(Op.CAST, target, (x,))
 

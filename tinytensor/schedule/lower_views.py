@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 
 from tinytensor.dtype import DType, dtypes
-from tinytensor.ops.attrs import Combine, ReduceAttrs
+from tinytensor.ops.attrs import POSITIONS, Combine, ReduceAttrs
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.simplify_index import simplify_index
@@ -25,7 +25,6 @@ from tinytensor.records import dataclass
 
 Index = tuple[UOp, ...]
 ZERO = index_const(0)
-POSITIONS = (Combine.ARGMAX, Combine.ARGMIN)
 
 
 @dataclass(frozen=True, slots=True)

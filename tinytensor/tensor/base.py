@@ -40,6 +40,7 @@ from tinytensor.tensor.view import (
 )
 from tinytensor.tracing import ACTIVE, refuse_reading
 
+BUFFER = Op.BUFFER  # looked up once: every cell asks
 Nested = Any  # a Python number, or lists as deep as the tensor has axes: no type says that
 
 
@@ -73,8 +74,8 @@ class Cell:
     def __init__(self, uop: UOp) -> None:
         self.uop = uop
         self.memory = self.spec = None
-        self.leaf = uop if uop.op is Op.BUFFER else None
-        self.lifted: frozenset[int] = frozenset()
+        self.leaf = uop if uop.op is BUFFER else None
+        self.lifted = NO_CUTS
         self.parts: set[weakref.ref[Part]] = NO_PARTS
         self.replaced: weakref.ref[UOp] | None = None
 
@@ -84,7 +85,7 @@ class Cell:
             self.replaced = weakref.ref(self.leaf)
         self.memory = None
         self.uop = uop
-        self.leaf = uop if uop.op is Op.BUFFER else None
+        self.leaf = uop if uop.op is BUFFER else None
         self.leave_parts()
 
     def leave_parts(self) -> None:
@@ -170,6 +171,7 @@ class Part(Cell):
 
 
 NO_PARTS: Final[set[weakref.ref[Part]]] = set()
+NO_CUTS: Final[frozenset[int]] = frozenset()
 
 
 def _zeros_for(place: int) -> Rule:

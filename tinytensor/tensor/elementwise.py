@@ -82,7 +82,8 @@ def positive_part(x: UOp) -> UOp:
     def slope(g: UOp, out: UOp, x: UOp) -> UOp:
         return select(is_at_most(x, 0), full_like(g, 0), g)
 
-    return with_rules(select(is_less(x, 0), full_like(x, 0), x), [x], slope)
+    zero = full_like(x, 0)
+    return with_rules(select(is_less(x, zero), zero, x), [x], slope)
 
 
 def hold(x: UOp, least: UOp | None, greatest: UOp | None) -> UOp:

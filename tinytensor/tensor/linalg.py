@@ -14,7 +14,7 @@ from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.formulas import add, mul
 from tinytensor.tensor.host import check_number
 from tinytensor.tensor.movement import Movement
-from tinytensor.tensor.nodes import broadcast, fold, permute, reshape, widen
+from tinytensor.tensor.nodes import broadcast, fold, reshape, swap_with_last, widen
 from tinytensor.tensor.operands import check_devices
 
 
@@ -24,12 +24,12 @@ def product(a: UOp, b: UOp) -> UOp:
     Shapes: a (batch, m, k), b (batch, k, n) -> (batch, m, n, 1); batches broadcast.
     DTypes: halves and float32 accumulate in float32, others in their own.
     """
-    *a_batch, m, k = a.shape
-    *b_batch, _, n = b.shape
-    shape = (*broadcast_shapes("matmul", [tuple(a_batch), tuple(b_batch)]), m, n, k)
-    order = (*range(len(b_batch)), len(b.shape) - 1, len(b.shape) - 2)
+    a_batch, (m, k) = a.shape[:-2], a.shape[-2:]
+    b_batch, n = b.shape[:-2], b.shape[-1]
+    shape = (*broadcast_shapes("matmul", [a_batch, b_batch]), m, n, k)
     rows = broadcast(reshape(a, (*a_batch, m, 1, k)), shape)
-    columns = broadcast(reshape(permute(b, order), (*b_batch, 1, n, k)), shape)
+    turned = swap_with_last(b, len(b_batch))
+    columns = broadcast(reshape(turned, (*b_batch, 1, n, k)), shape)
     if a.dtype.is_float:
         rows, columns = widen(rows), widen(columns)
     return fold(Combine.ADD, mul(rows, columns), (len(shape) - 1,))
@@ -143,12 +143,12 @@ class LinearAlgebra(Arithmetic, Movement):
     ) -> Self:
         _check_product(who, self, other)
         a, b = self.uop, other.uop
-        rows = a if self.ndim > 1 else reshape(a, (1, *a.shape))
-        columns = b if other.ndim > 1 else reshape(b, (*b.shape, 1))
+        rows = a if len(a.shape) > 1 else reshape(a, (1, *a.shape))
+        columns = b if len(b.shape) > 1 else reshape(b, (*b.shape, 1))
         sums = product(rows, columns)
-        *batch, m, n, _ = sums.shape
-        shape = [*batch, *([m] if self.ndim > 1 else []), *([n] if other.ndim > 1 else [])]
-        total = reshape(sums, tuple(shape))
+        # The row or column of one that a vector was made goes with the axis that is summed.
+        batch, m, n = sums.shape[:-3], sums.shape[-3:-2], sums.shape[-2:-1]
+        total = reshape(sums, batch + (m if rows is a else ()) + (n if columns is b else ()))
         if bias is not None:
             total = add(total, _aligned_bias(who, bias, self, total))
         return self._wrap(cast(total, self.dtype))
@@ -175,9 +175,10 @@ def _check_product(who: str, a: TensorBase, b: TensorBase) -> None:
     if a.dtype is not b.dtype or a.dtype is dtypes.bool:
         sentence = f"{who}: dtypes do not multiply: a is {a.dtype.name}, b is {b.dtype.name}"
         raise DTypeError(f"{sentence}; they must be equal and not bool.")
-    if a.ndim == 0 or b.ndim == 0:
+    a_shape, b_shape = a.shape, b.shape
+    if not (a_shape and b_shape):
         raise _mismatch(who, "an operand is 0-d", a, b, "ndim must be 1 or more")
-    axis = -2 if b.ndim > 1 else -1
-    if a.shape[-1] != b.shape[axis]:
+    axis = -2 if len(b_shape) > 1 else -1
+    if a_shape[-1] != b_shape[axis]:
         required = f"a.shape[-1] must equal b.shape[{axis}]"
         raise _mismatch(who, "inner sizes differ", a, b, required)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import (
+    POSITIONS,
     Combine,
     ExtentAttrs,
     GatherAttrs,
@@ -23,6 +24,7 @@ from tinytensor.records import dataclass
 
 Shape = tuple[int, ...]
 COMPARISONS = frozenset(COMPARE)
+RESHAPE, EXPAND, PERMUTE = Op.RESHAPE, Op.EXPAND, Op.PERMUTE  # looked up once: each op makes some
 # The same line makes the same attrs again and again.
 shape_attrs = functools.lru_cache(maxsize=4096)(ShapeAttrs)
 order_attrs = functools.lru_cache(maxsize=4096)(OrderAttrs)
@@ -59,9 +61,8 @@ def iota(extent: int) -> UOp:
 
 def apply(op: Op, x: UOp, *others: UOp | Number) -> UOp:
     """Return an elementwise op; a number stands for an array of x's dtype and shape."""
-    nodes = [y if isinstance(y, UOp) else full_like(x, y) for y in others]
-    dtype = dtypes.bool if op in COMPARISONS else x.dtype
-    return UOp(op, dtype, (x, *nodes))
+    operands = (x, *[y if isinstance(y, UOp) else full_like(x, y) for y in others])
+    return UOp(op, dtypes.bool if op in COMPARISONS else x.dtype, operands)
 
 
 def select(cond: UOp, x: UOp, y: UOp) -> UOp:
@@ -86,33 +87,33 @@ def reshape(x: UOp, shape: Shape) -> UOp:
     """Return x's elements in row-major order under another shape."""
     if are_same(x.shape, shape):
         return x
-    if x.op is Op.RESHAPE:
+    if x.op is RESHAPE:
         return reshape(x.operands[0], shape)
-    return UOp(Op.RESHAPE, x.dtype, (x,), shape_attrs(shape))
+    return UOp(RESHAPE, x.dtype, (x,), shape_attrs(shape))
 
 
 def broadcast(x: UOp, shape: Shape) -> UOp:
     """Return x repeated along leading axes and axes of extent 1."""
     if are_same(x.shape, shape):
         return x
-    if x.op is Op.EXPAND:
+    if x.op is EXPAND:
         return broadcast(x.operands[0], shape)
     added = len(shape) - len(x.shape)
     if added:
         x = reshape(x, (1,) * added + x.shape)
         if are_same(x.shape, shape):
             return x
-    return UOp(Op.EXPAND, x.dtype, (x,), shape_attrs(shape))
+    return UOp(EXPAND, x.dtype, (x,), shape_attrs(shape))
 
 
 def permute(x: UOp, order: Shape) -> UOp:
     """Return x with axis i taken from axis order[i]."""
     if order == tuple(range(len(order))):
         return x
-    if x.op is Op.PERMUTE:
+    if x.op is PERMUTE:
         first = x.attrs.order
         return permute(x.operands[0], tuple([first[axis] for axis in order]))
-    return UOp(Op.PERMUTE, x.dtype, (x,), order_attrs(order))
+    return UOp(PERMUTE, x.dtype, (x,), order_attrs(order))
 
 
 def swap_with_last(x: UOp, axis: int) -> UOp:
@@ -151,7 +152,7 @@ def take_slices(x: UOp, slices: Sequence[Indices]) -> UOp:
 
     Of what is repeated a part is taken first, so that it may turn out not to be repeated.
     """
-    if x.op is Op.EXPAND:
+    if x.op is EXPAND:
         single = x.operands[0]
         pairs = zip(single.shape, x.shape, slices, strict=True)
         kept = [stretch(0, n) if is_repeated(n, m) else each for n, m, each in pairs]
@@ -184,7 +185,7 @@ def gather_at(x: UOp, axes: Shape, indices: Sequence[UOp]) -> UOp:
 def fold(combine: Combine, x: UOp, axes: Shape) -> UOp:
     """Return x folded over axes, which stay with extent 1; argmax and argmin give int64."""
     attrs = reduce_attrs(combine, axes)
-    if combine in (Combine.ARGMAX, Combine.ARGMIN):
+    if combine in POSITIONS:
         return UOp(Op.REDUCE, dtypes.int64, (x,), attrs)
     return UOp(Op.REDUCE, x.dtype, (x,), attrs)
 

@@ -84,10 +84,12 @@ class Reduction(TensorBase):
 
     def _folded(self, folded: UOp, axes: Shape, keepdim: bool, dtype: DType) -> Self:
         """Give a fold its final dtype, and drop its axes unless they are kept."""
-        shape = self.shape
-        kept = [1 if axis in axes else n for axis, n in enumerate(shape)]
-        left = [n for axis, n in enumerate(shape) if axis not in axes]
-        return self._wrap(reshape(cast(folded, dtype), tuple(kept if keepdim else left)))
+        extents = enumerate(self.shape)
+        if keepdim:
+            left = [1 if axis in axes else extent for axis, extent in extents]
+        else:
+            left = [extent for axis, extent in extents if axis not in axes]
+        return self._wrap(reshape(cast(folded, dtype), tuple(left)))
 
     def _filled_axes(self, who: str, dim: Dims, error: type[Exception] = IndexOutOfRange) -> Shape:
         axes = check_axes(who, dim, self.ndim)

@@ -18,6 +18,7 @@ from tinytensor.records import dataclass
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import Shape
 
+BUFFER = Op.BUFFER  # looked up once: every look at a view asks
 BASE_SERIAL = -1  # that of no allocation
 _CUTS: Iterator[int] = itertools.count(-1, -1)
 
@@ -47,12 +48,12 @@ class View:
         """Whether the elements of the cell are seen as they are."""
         expression = self.expression
         bare = expression.operands[0] if expression.op is Op.DETACH else expression
-        return bare.op is Op.BUFFER
+        return bare.op is BUFFER
 
     @property
     def is_plain(self) -> bool:
         """Whether it tells nothing that the cell does not."""
-        is_base = self.expression.op is Op.BUFFER
+        is_base = self.expression.op is BUFFER
         return is_base and are_same(self.strides, row_major(self.shape))
 
     @property
@@ -180,7 +181,7 @@ def _runs(shape: Shape, strides: Shape) -> Iterator[tuple[int, int]]:
 def chain(expression: UOp) -> list[UOp]:
     """Return the nodes of a view's expression from the outermost in, without the base."""
     found = []
-    while expression.op is not Op.BUFFER:
+    while expression.op is not BUFFER:
         found.append(expression)
         expression = expression.operands[0]
     return found

@@ -15,7 +15,7 @@ from tinytensor.codegen.builder import (
 )
 from tinytensor.codegen.vectorize import Evaluator
 from tinytensor.dtype import DType, dtypes
-from tinytensor.ops.attrs import Combine
+from tinytensor.ops.attrs import POSITIONS, Combine
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import (
     UOp,
@@ -79,7 +79,7 @@ def fold_of(node: UOp) -> Fold:
         combine = node.attrs.combine
     dtype = dtypes.float32 if element.dtype.is_narrow else element.dtype
     position = None
-    if combine in (Combine.ARGMAX, Combine.ARGMIN):
+    if combine in POSITIONS:
         position = dtypes.int32 if ranges[0].extent < 2**31 else dtypes.int64
     factors = factors_of(element) if combine is Combine.ADD else None
     return Fold(node, combine, tuple(ranges), element, factors, dtype, position)
