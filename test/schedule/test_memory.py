@@ -13,8 +13,7 @@ from tinytensor.ops.attrs import ParamAttrs
 from tinytensor.ops.interpret_indexed import run_kernel
 from tinytensor.ops.kernel import Kernel, Param
 from tinytensor.ops.op import Op
-from tinytensor.ops.ranges import open_ranges
-from tinytensor.ops.uop import UOp, buffer, by_number, make_range, nbytes_of, walk
+from tinytensor.ops.uop import UOp, buffer, make_range, nbytes_of
 from tinytensor.schedule.kernels import KernelCall
 from tinytensor.schedule.lower_views import ZERO
 from tinytensor.schedule.memory import assign_memory
@@ -226,18 +225,6 @@ def test_many_points_do_not_run_in_one(make):
     (each,) = kernels_of(make(leaf(8, 17)))
 
     assert takers(each) == []
-
-
-def test_points_do_not_run_in_one_where_none_of_them_needs_a_param():
-    number = Tensor.arange(2).reshape(2, 1)
-    is_always = number * number - number != 1  # which no bounds of a number tell
-    (each,) = kernels_of(leaf(2, 8).flip(0).where(is_always, leaf(2, 8)))
-
-    opened = open_ranges(each.kernel.sink, each.kernel.ranges[:1])
-
-    assert len(each.kernel.params) == 3
-    assert len(by_number(walk((opened,)), Op.PARAM)) == 2
-    assert takers(each) == [1]  # what is read as it lies
 
 
 def test_what_is_read_as_it_lies_is_taken_first():

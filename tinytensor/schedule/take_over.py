@@ -57,11 +57,10 @@ def may_take(kernel: Kernel, output: int, operand: int) -> bool:
 def ranges_in_one(kernel: Kernel, output: int, operand: int) -> tuple[UOp, ...]:
     """Return few ranges that a point may run in one, to write each element that it reads.
 
-    None where each point alone does, or no such ranges do it; nor where a param is not needed once
-    it is known which point reads it, since a kernel needs all of its params.
+    None where each point alone does, or no such ranges do it.
     """
     stores = kernel.sink.operands
-    if _folds_in(stores) or len(stores) > 1:
+    if _folds_in(stores):
         return ()
     (index,) = _places_written(stores, output)
     found = _indices(stores, NOTHING, operand)
@@ -71,14 +70,12 @@ def ranges_in_one(kernel: Kernel, output: int, operand: int) -> tuple[UOp, ...]:
     if not apart or any(each.is_open for each in apart):
         return ()
     points = math.prod([each.extent for each in apart])
-    if points > MOST_STORES:
+    if points * len(stores) > MOST_STORES:
         return ()
     opened = open_ranges(kernel.sink, apart).operands
     written = _places_written(opened, output)
     read = _indices(opened, NOTHING, operand)
-    params = by_number(walk(opened), Op.PARAM)
-    is_whole = len(params) == len(kernel.params)
-    return apart if is_whole and written.issuperset(read) else ()
+    return apart if written.issuperset(read) else ()
 
 
 def _folds_in(stores: Sequence[UOp]) -> frozenset[UOp]:
