@@ -14,7 +14,7 @@ FUNCTION_LINES = 40
 DEPTH = 4
 # docs/decisions/code-budget.md says why these five are counted as they are.
 BUDGETS = {
-    "compiler and runtime": 11450,
+    "compiler and runtime": 11400,
     "CUDA target": 7450,
     "checking machinery": 2700,
     "jit, explain and profile": 3310,

@@ -12,15 +12,13 @@ from codegen.plans.test_contraction import square
 from runtime.cuda.programs import needs_nvrtc
 
 from tinytensor import Tensor
-from tinytensor.codegen.legalize_tiles import legalize_tiles
 from tinytensor.codegen.plan import choose
 from tinytensor.codegen.plans import cuda_contraction, cuda_hopper
 from tinytensor.codegen.plans.cuda_hopper_tiling import TILINGS, estimate
 from tinytensor.codegen.plans.tiling_cuda import MMA_TILINGS, MmaTiling
 from tinytensor.dtype import dtypes
 from tinytensor.ops.interpret_blocks import run_blocks
-from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, buffer, cast, substitute
+from tinytensor.ops.uop import buffer, substitute
 from tinytensor.runtime.device import Device
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import SM80, SM90A
@@ -33,26 +31,11 @@ MMA_WARPS = MmaTiling("two by two warps", 64, 32, 64, 2, 2, stages=2, group=2)
 
 
 def whole(m, n, k, layout="NT", signs="s8", summed=I32):
-    """A product whose sum is stored as it is."""
-    product = square(m, n, k)
-    turned_a, turned_b = LAYOUTS[layout]
-    a, b = SIGNS[signs]
-    x = product.operand(a, *((product.k, product.m) if turned_a else (product.m, product.k)))
-    y = product.operand(b, *((product.n, product.k) if turned_b else (product.k, product.n)))
-    total = product.contract(x, y, summed)
-    product.store(total)
-    return product.kernel(total)
+    return portable.whole(m, n, k, SIGNS[signs], summed, LAYOUTS[layout])
 
 
 def scaled(m, n, k):
-    """A product that is scaled by rows and columns, and rounded to bfloat16."""
-    product = square(m, n, k)
-    x = product.operand(I8, product.m, product.k)
-    y = product.operand(I8, product.n, product.k)
-    total = product.contract(x, y, I32)
-    by_row = cast(total, dtypes.float32) * product.operand(dtypes.float32, product.m)
-    product.store(cast(by_row * product.operand(dtypes.float32, product.n), dtypes.bfloat16))
-    return product.kernel(total)
+    return portable.scaled(m, n, k, I8, I32)
 
 
 def extremes(kernel):
@@ -160,21 +143,7 @@ def test_a_mistake_in_the_pipeline_is_found(mistake):
 
 
 def test_a_swizzle_on_one_side_alone_mixes_the_factors_up():
-    kernel = whole(64, 32, 192)
-    arrays = arrays_for(kernel)
-
-    def read_unswizzled(node):
-        if node.op is not Op.TILE_MMA:
-            return node
-        accumulator, tile, *rest = node.operands
-        plain_tile = UOp(tile.op, tile.dtype, (), replace(tile.attrs, swizzle=False))
-        return node.replace((accumulator, plain_tile, *rest))
-
-    twin = portable.rebuilt(portable.mma_lowered(kernel, MMA_WARPS), read_unswizzled)
-    results = [each.copy() for each in arrays]
-    run_blocks(legalize_tiles(twin, SM80), results)
-
-    assert (results[2] != expected(kernel, arrays)[2]).any()
+    portable.assert_a_swizzle_matters(whole(64, 32, 192), MMA_WARPS)
 
 
 def test_the_passes_keep_the_pipeline():

@@ -225,6 +225,31 @@ def test_the_sum_may_be_rounded_between_two_steps():
     assert_mma_exact(product.kernel(total))
 
 
+def whole(m, n, k, factors, summed, turned=(False, True)):
+    """A product of factors of two dtypes, whose sum is stored as it is."""
+    product = square(m, n, k)
+    x = product.operand(
+        factors[0], *((product.k, product.m) if turned[0] else (product.m, product.k))
+    )
+    y = product.operand(
+        factors[1], *((product.n, product.k) if turned[1] else (product.k, product.n))
+    )
+    total = product.contract(x, y, summed)
+    product.store(total)
+    return product.kernel(total)
+
+
+def scaled(m, n, k, factor, summed):
+    """A product that is scaled by rows and columns, and rounded to bfloat16."""
+    product = square(m, n, k)
+    x = product.operand(factor, product.m, product.k)
+    y = product.operand(factor, product.n, product.k)
+    total = product.contract(x, y, summed)
+    by_row = cast(total, dtypes.float32) * product.operand(dtypes.float32, product.m)
+    product.store(cast(by_row * product.operand(dtypes.float32, product.n), dtypes.bfloat16))
+    return product.kernel(total)
+
+
 def prologue(dtype):
     """(relu(a) of rows of k) @ (b + 1 of any dtype, turned)."""
     product = square(35, 34, 22)
@@ -529,8 +554,8 @@ def assert_rejected(linear, kernel, words):
         run_blocks(linear, arrays_for(kernel))
 
 
-def test_a_swizzle_on_one_side_alone_mixes_the_factors_up():
-    kernel = half(64, 32, 96)
+def assert_a_swizzle_matters(kernel, tiling):
+    """Tiles that are written swizzled, and read as if they were not, mix elements up."""
     arrays = arrays_for(kernel)
 
     def read_unswizzled(node):
@@ -540,12 +565,15 @@ def test_a_swizzle_on_one_side_alone_mixes_the_factors_up():
         plain_tile = UOp(tile.op, tile.dtype, (), replace(tile.attrs, swizzle=False))
         return node.replace((accumulator, plain_tile, *rest))
 
-    linear = mma_lowered(kernel, TWO_WARPS)
-    twin = rebuilt(linear, read_unswizzled)
+    twin = rebuilt(mma_lowered(kernel, tiling), read_unswizzled)
     results = [each.copy() for each in arrays]
     run_blocks(legalize_tiles(twin, SM80), results)
 
     assert (results[2] != expected(kernel, arrays)[2]).any()
+
+
+def test_a_swizzle_on_one_side_alone_mixes_the_factors_up():
+    assert_a_swizzle_matters(half(64, 32, 96), TWO_WARPS)
 
 
 TWO_WARPS = MmaTiling("two warps", 64, 32, 16, 2, 1, stages=3)

@@ -8,7 +8,6 @@ from codegen.gpu_machine import cubin_of, frame_bytes, program_of, run_on_device
 from codegen.plans import test_cuda_contraction as portable
 from codegen.plans import test_cuda_hopper as hopper
 from codegen.plans.plan_kernels import arrays_for, expected
-from codegen.plans.test_contraction import square
 from runtime.cuda.programs import needs_nvrtc
 
 from tinytensor.codegen.plan import choose
@@ -16,7 +15,6 @@ from tinytensor.codegen.plans import cuda_contraction, cuda_hopper
 from tinytensor.codegen.plans.cuda_hopper_tiling import TILINGS, estimate
 from tinytensor.dtype import dtypes, float8_bits, float8_values
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import cast
 from tinytensor.runtime.device import Device
 from tinytensor.target import SM80, SM90A
 
@@ -29,24 +27,11 @@ FITTING = [each for each in TILINGS if each.held * 2 * each.threads <= 65536]
 
 
 def product_of(m, n, k, pair=(E4M3, E4M3), turned=(False, True)):
-    """A product whose sum is stored as it is."""
-    product = square(m, n, k)
-    x = product.operand(pair[0], *((product.k, product.m) if turned[0] else (product.m, product.k)))
-    y = product.operand(pair[1], *((product.n, product.k) if turned[1] else (product.k, product.n)))
-    total = product.contract(x, y, F32)
-    product.store(total)
-    return product.kernel(total)
+    return portable.whole(m, n, k, pair, F32, turned)
 
 
 def scaled(m, n, k):
-    """A product that is scaled by rows and columns, and rounded to bfloat16."""
-    product = square(m, n, k)
-    x = product.operand(E4M3, product.m, product.k)
-    y = product.operand(E4M3, product.n, product.k)
-    total = product.contract(x, y, F32)
-    by_row = total * product.operand(F32, product.m)
-    product.store(cast(by_row * product.operand(F32, product.n), BF16))
-    return product.kernel(total)
+    return portable.scaled(m, n, k, E4M3, F32)
 
 
 @by_pair

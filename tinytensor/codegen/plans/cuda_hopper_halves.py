@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tinytensor.codegen.legalize_casts import INFINITY, MAGNITUDE
 from tinytensor.codegen.plans.block_operand import describe
 from tinytensor.codegen.plans.block_product import ProductFacts
 from tinytensor.dtype import dtypes
@@ -31,8 +32,6 @@ from tinytensor.ops.uop import (
 PROMOTED_AFTER = 64
 KEPT_BITS = 0xFFFFE000  # sign, exponent and 10 bits of the fraction
 HALF_OF_LAST = 0x1000
-EXPONENT = 0x7F800000
-NOT_SIGN = 0x7FFFFFFF
 
 
 def in_halves(facts: ProductFacts) -> ProductFacts:
@@ -61,13 +60,12 @@ def _high(x: UOp) -> UOp:
     """Round to TF32, to nearest; infinities, NaN and what would become one are cut off."""
     bits = bitcast(x, dtypes.uint32)
     rounded = bits + HALF_OF_LAST
-    exponent = const(dtypes.uint32, EXPONENT)
-    is_beyond = compare(Op.EQ, binary(Op.AND, rounded, exponent), exponent)
+    is_beyond = compare(Op.EQ, binary(Op.AND, rounded, INFINITY), INFINITY)
     return bitcast(binary(Op.AND, where(is_beyond, bits, rounded), KEPT_BITS), dtypes.float32)
 
 
 def _low(x: UOp, high: UOp) -> UOp:
     """Return what is left, exactly; the engine rounds it to TF32 when it copies it."""
-    size = binary(Op.AND, bitcast(x, dtypes.uint32), NOT_SIGN)
-    is_infinite = compare(Op.EQ, size, EXPONENT)
+    size = binary(Op.AND, bitcast(x, dtypes.uint32), MAGNITUDE)
+    is_infinite = compare(Op.EQ, size, INFINITY)
     return where(is_infinite, const(dtypes.float32, 0.0), x - high)

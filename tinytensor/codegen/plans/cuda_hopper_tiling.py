@@ -277,10 +277,9 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     trays, columns = trays_of(tiling, need.tray_columns)
     tray_bytes = tiling.consumers * trays * GROUP_ROWS * columns * need.tray_bytes
     ring = _fit_ring(tiling, need, target.shared_bytes - tray_bytes - MBARRIER_BYTES)
-    is_long = tiling.held * need.epilogue_ops > MOST_OPS
+    fits = need.fits_registers(tiling) and tiling.held * need.epilogue_ops <= MOST_OPS
     is_whole = need.a.reach is not None or need.b.reach is not None or not trays
-    is_long = is_long or not need.fits_registers(tiling)
-    if ring is None or is_long or (parts > 1 and is_whole):
+    if ring is None or not fits or (parts > 1 and is_whole):
         return None
     extents = (tiling.block_m, tiling.block_n)
     mirrors = parts == 1 and work.mirrors(*extents)

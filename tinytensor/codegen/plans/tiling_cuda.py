@@ -158,9 +158,9 @@ MMA_TILINGS_THROUGH_REGISTERS = (
     MmaTiling("small through registers", 64, 64, 32, 2, 2, stages=2),
     MmaTiling("flat through registers", 32, 64, 32, 1, 4, stages=2),
 )
-# Of float64; a warp's 64 x 32 sums are 128 registers of each thread. On H200, NVRTC 13.0,
-# 2026-11-30, in us: 2048^3, NN, 338 tall (torch 332), 347 small, 359 deep; 1024^3, NN, 43 deep,
-# 75 small, of which some multiprocessors get three; 512^3 9.0 least, 9.9 flat, 15.8 deep.
+# Of float64; a warp's 64 x 32 sums are 128 registers of each thread. On H200, NVRTC 13.0, 8efd321,
+# 2026-11-30, in us: 2048^3, NN, 338 tall (torch 332), 347 small, 359 deep; 1024^3, NN, 43 deep, 75
+# small, of which some multiprocessors get three; 512^3 9.0 least, 9.9 flat, 15.8 deep.
 DOUBLE_TILINGS = (
     MmaTiling("tall", 128, 64, 16, 2, 2, stages=4),
     MmaTiling("tall in 3 stages", 128, 64, 16, 2, 2, stages=3),
@@ -173,11 +173,11 @@ DOUBLE_TILINGS_THROUGH_REGISTERS = (
     MmaTiling("small through registers", 64, 64, 16, 2, 4, stages=2),
     MmaTiling("least through registers", 32, 32, 16, 2, 2, stages=2),
 )
-# On H200, NVRTC 13.0, 2026-11-30, in us: 2048^3 of float32, NT, 391 large (0.94 of cuBLAS), 401
-# square, 451 compact, 476 medium, 764 small; NN 373 large (0.94), 395 square; 1024^3, NN, 57
-# compact (1.01), 63 medium, 109 square, 120 small; x @ x.T of 1024 rows 55 small, 64 compact, 75
-# medium, 113 square. A loop of 16 values of k with 8 x 16 sums is 36 KB of code, and 5 % slower
-# than one of 8: it does not fit the cache of a multiprocessor's instructions.
+# On H200, NVRTC 13.0, 8efd321, 2026-11-30, in us: 2048^3 of float32, NT, 391 large (0.94 of
+# cuBLAS), 401 square, 451 compact, 476 medium, 764 small; NN 373 large (0.94), 395 square; 1024^3,
+# NN, 57 compact (1.01), 63 medium, 109 square, 120 small; x @ x.T of 1024 rows 55 small, 64
+# compact, 75 medium, 113 square. A loop of 16 values of k with 8 x 16 sums is 36 KB of code, and 5
+# % slower than one of 8: it does not fit the cache of a multiprocessor's instructions.
 FMA_TILINGS = (
     FmaTiling("large", 128, 128, 8, 8, 16, stages=4, busy_warps=2 * WARPS_TO_HIDE_LATENCY),
     FmaTiling("square", 128, 128, 16, 8, 8, stages=3),

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 SOURCE = os.path.join(os.path.dirname(__file__), "graph.c")
 EARLY_PORT = 1  # CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC of cuda.h
-# What the host needs on an H200 machine, 2026-11: for a launch, for a graph where some addresses
-# are others (2.7 where none are, 4.3 where all of two are), and to make a graph, a part for each
-# node. From two launches on it is as good without a C compiler: 1.3 for each node that changes.
+# What the host needs on an H200 machine (d93d93d, 2026-11-30): for a launch, for a graph where some
+# addresses are others (2.7 where none are, 4.3 where all of two are), and to make a graph, a part
+# for each node. From two launches on it is as good without a C compiler: 1.3 for each node that
+# changes.
 LAUNCH_US, GRAPH_US = 5.5, 3.3
 MAKING_US, NODE_US = 270, 45
 
