@@ -120,6 +120,9 @@ class Trace:
         if key not in self.watches:
             self.watches[key] = Watch(name, read, read())
 
+    def begin_effect(self) -> None:
+        """Take note that the host is about to do what it does once a call: draw, count a step."""
+
     def restore(self) -> None:
         """Make tensors from outside what they were before the call."""
         for cell, state in self.cells.items():
@@ -165,13 +168,16 @@ def paused() -> Any:  # noqa: ANN401 - a context
 
 def repeat(action: Callable[[], object]) -> None:
     """Do something on the host now, and again whenever the program of this trace is called."""
-    action()
     if ACTIVE.trace is not None:
+        ACTIVE.trace.begin_effect()
         ACTIVE.trace.actions.append(action)
+    action()
 
 
 def feed(numbers: HostNumbers, dtype: DType, device: str) -> UOp:
     """Return a leaf that holds numbers of the host, which each call of a program asks for anew."""
+    if ACTIVE.trace is not None:
+        ACTIVE.trace.begin_effect()
     first = numbers()
     leaf = from_host(np.asarray(first, dtype.storage_numpy), dtype, device)
     if ACTIVE.trace is not None:

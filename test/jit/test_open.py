@@ -10,7 +10,7 @@ from queue import SimpleQueue
 import numpy as np
 import pytest
 
-from tinytensor import Tensor, jit, no_grad, planning, realize
+from tinytensor import Tensor, jit, manual_seed, no_grad, optim, planning, realize
 from tinytensor.errors import ShapeError
 from tinytensor.realize import storage_of
 
@@ -191,6 +191,44 @@ def test_a_program_for_all_sizes_keeps_no_argument():
     gc.collect()
 
     assert [memory() for memory in memories] == [None] * 3
+
+
+def test_what_is_not_traced_for_all_sizes_draws_and_counts_once():
+    """The trace for all sizes ends before the host does anything, also where errors are caught."""
+
+    def draw(x):
+        try:
+            return x + Tensor.rand(1)
+        except RuntimeError:
+            return x
+
+    jitted = jit(draw)
+    found = {}
+    for function in (draw, jitted):
+        manual_seed(3)
+        found[function] = [function(Tensor.zeros(count)).tolist()[0] for count in (1, 2, 3, 2)]
+
+    assert found[jitted] == found[draw]
+
+
+@pytest.mark.parametrize("optimizer", [optim.SGD, optim.Adam])
+def test_a_training_step_of_another_size_is_one_step(optimizer):
+    weights = []
+    for wrap in (lambda function: function, jit):
+        weight = Tensor([1.0, 2.0], requires_grad=True)
+        changes = optimizer([weight], lr=0.125)
+
+        def step(x, weight=weight, changes=changes):
+            changes.zero_grad()
+            (x.sum(0) * weight).sum().backward()
+            changes.step()
+
+        stepped = wrap(step)
+        for count in (1, 2, 3, 4, 3):
+            stepped(Tensor.ones(count, 2))
+        weights.append(weight.tolist())
+
+    assert weights[1] == weights[0]
 
 
 def test_a_size_that_comes_back_makes_no_plan(monkeypatch):

@@ -143,6 +143,14 @@ def test_norms():
     assert_gradients(lambda xs: xs[0].norm(), [np.zeros(3)])
 
 
+@pytest.mark.parametrize("p", [-1, 0.5, 1.5, 3])
+def test_p_norms(p):
+    """1 is a number like others: its powers do not stand still."""
+    matrix = np.array([[1.0, 2.0, -0.5], [0.0, -1.0, 3.0], [0.0, 0.0, 0.0]])
+    assert_gradients(lambda xs: xs[0].norm(p, dim=1), [matrix])
+    assert_gradients(lambda xs: xs[0].norm(p, dim=1), [matrix[:2] + 4], second=True)
+
+
 @pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
 def test_pools_of_equal_elements(name):
     def pooled(xs):

@@ -135,6 +135,11 @@ class BodyTrace(Trace):
         if self.around is not None:
             self.around.make(tensor, has_own_cell)
 
+    def begin_effect(self) -> None:
+        """Ask the trace around whether the host may do what it does once a call."""
+        if self.around is not None:
+            self.around.begin_effect()
+
     def refuse(self, reason: str) -> None:
         """Let there be no program around, for a reason."""
         if self.around is not None:

@@ -237,6 +237,15 @@ def _closed_probe(probe: Probe) -> Probe:
     return replace(probe, attrs=replace(attrs, least=now(attrs.least), end=now(attrs.end)))
 
 
+class OpenTrace(Trace):
+    """A trace that gives up before the host draws or counts: the call is made once more then."""
+
+    def begin_effect(self) -> None:
+        """Raise Obstacle: a graph alone does not tell what the host does."""
+        self.refuse("it draws, asks the host for numbers, or differentiates")
+        raise Obstacle(self.obstacle)
+
+
 class Failure(Exception):
     """The function raises an error: called as it is, it does so after what it does until then."""
 
@@ -253,7 +262,7 @@ def trace_open(
 
     Raises: Obstacle when a call of another size needs the function; Failure when it raises.
     """
-    trace = Trace()
+    trace = OpenTrace()
     values = opening.values(key)
     assert values is not None, "the opening was found for this key"
     variables = [
@@ -271,6 +280,8 @@ def trace_open(
             given, named = [with_ints(each, ints, facts) for each in (args, kwargs)]
             try:
                 returned = function(*given, **named)
+            except Obstacle:
+                raise
             except Exception as error:
                 raise Failure from error
         watch_modules(trace, flat.objects)
@@ -373,8 +384,6 @@ def _check_effects(trace: Trace, results: Sequence[TensorBase]) -> None:
     """
     if trace.obstacle:
         raise Obstacle(trace.obstacle)
-    if trace.actions or trace.differentiated:
-        raise Obstacle("it draws, asks the host for numbers, or differentiates")
     for state in trace.tensors.values():
         tensor = state.tensor()
         if tensor is not None and tensor._grad is not state.gradient:

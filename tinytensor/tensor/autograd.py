@@ -149,6 +149,7 @@ class Autograd(TensorBase):
         if gradient is None:
             accompany(self)
         if ACTIVE.trace is not None:
+            ACTIVE.trace.begin_effect()
             ACTIVE.trace.differentiated.append(self.uop)
         if inputs is None:
             serials = dict.fromkeys(map(serial_of_leaf, origins_below([self.uop])))

@@ -47,6 +47,8 @@ def draw_bits(shape: Shape, device: str, generator: Generator | None) -> UOp:
 def _leaf_of_draw(generator: Generator, device: str) -> UOp:
     """Return number and seed of a generator's next draw; one that is repeated keeps its leaf."""
     trace = ACTIVE.trace
+    if trace is not None:
+        trace.begin_effect()
     drawn = generator.draw()
     if trace is not None and drawn in trace.draws:
         return trace.draws[drawn]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from tinytensor.dtype import DType, dtypes
@@ -11,8 +12,17 @@ from tinytensor.grad import with_rules
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor import nodes, precise
+from tinytensor.tensor.arithmetic import number_power
 from tinytensor.tensor.axes import Dims, Shape, check_axes, check_axis
-from tinytensor.tensor.formulas import FOLD_TWO, is_at_most, is_unequal, magnitude, mul
+from tinytensor.tensor.formulas import (
+    FOLD_TWO,
+    div,
+    is_at_most,
+    is_equal,
+    is_unequal,
+    magnitude,
+    mul,
+)
 from tinytensor.tensor.nodes import fold, full_like, select, widen
 from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float, root_of_spread
 
@@ -45,7 +55,17 @@ def norm_of(x: UOp, p: float, axes: Shape) -> UOp:
         return fold(Combine.ADD, size, axes)
     if p == 2:
         return root_of_spread(fold(Combine.ADD, mul(x, x), axes))
-    return powers_of(fold(Combine.ADD, powers_of(size, p), axes), 1 / p)
+    value = powers_of(fold(Combine.ADD, powers_of(size, p), axes), 1 / p)
+    return with_rules(value, [size], partial(_of_norm, p))
+
+
+def _of_norm(p: float, g: UOp, out: UOp, size: UOp) -> UOp:
+    """Return g * (size / out) ** (p - 1), where what is 0 has the slope 0."""
+    is_zero = is_equal(size, 0)
+    one = full_like(size, 1)
+    whole = select(is_zero, one, nodes.broadcast(out, size.shape))
+    slope = number_power(div(select(is_zero, one, size), whole), p - 1)
+    return select(is_zero, full_like(size, 0), mul(nodes.broadcast(g, size.shape), slope))
 
 
 def running(combine: Combine, x: UOp) -> UOp:
