@@ -121,7 +121,10 @@ BY_ATTRIBUTE = {setting.attribute: setting for setting in SETTINGS}
 class Changes:
     """Counts the changes of settings, for who keeps what depends on them."""
 
-    count = 0
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
 
 
 CHANGES = Changes()

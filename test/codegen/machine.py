@@ -40,7 +40,7 @@ def run_c(linear, arrays, chosen=None):
 
 def call(executable, arrays, scalars=(), extents=()):
     """Run an executable on arrays, in place; of instances on those of all, one after the other."""
-    buffers = [BufferPart(device(), each.nbytes, each.ctypes.data, 0) for each in arrays]
+    buffers = [BufferPart(device(), each.nbytes, each.ctypes.data, None) for each in arrays]
     device().run(executable, buffers, scalars, extents=extents)
 
 

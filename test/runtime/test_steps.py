@@ -1,6 +1,8 @@
 """Claims about many kernels that run in one call of the host."""
 
+import ctypes
 import gc
+import inspect
 import threading
 
 import numpy as np
@@ -11,8 +13,9 @@ from runtime.c_programs import add_program
 
 from tinytensor import Tensor, jit
 from tinytensor.codegen.lower import lower
+from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import Step
-from tinytensor.runtime.steps import NOTHING, words_of
+from tinytensor.runtime.steps import NOTHING, place_of, words_of
 from tinytensor.target import CPU_AVX2
 
 SHAPE = (40, 40)
@@ -174,3 +177,29 @@ def test_what_runs_code_holds_it():
 
     assert out.tolist() == [7003.0] * 64
     assert is_mapped(path)
+
+
+class Holder:
+    __slots__ = ("second", "first")
+
+
+@pytest.mark.parametrize("name", Holder.__slots__)
+def test_a_slot_is_where_it_is_looked_for(name):
+    holder, value = Holder(), object()
+    setattr(holder, name, value)
+
+    word = ctypes.c_size_t.from_address(id(holder) + 8 * (2 + place_of(Holder, name)))
+
+    assert word.value == id(value)
+
+
+def test_a_buffer_goes_back_to_its_shelf_through_c():
+    scaled_twice()  # which loads the C
+    buffer = device().allocate(100)
+    address, blocks = buffer.address, buffer.shelf.blocks
+    free = len(blocks)
+
+    assert not inspect.isfunction(Buffer.__del__)
+    del buffer
+
+    assert (len(blocks), blocks[-1]) == (free + 1, address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from types import MethodType
@@ -11,12 +12,12 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from tinytensor.captures import LAUNCHES, wants_schedule
 from tinytensor.config import CHANGES, config
-from tinytensor.errors import DeviceError
 from tinytensor.jit.build import Obstacle, build_program
+from tinytensor.jit.direct import Quick, Tally
 from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_objects, watch_outside
 from tinytensor.jit.open import OTHERS, Failure, OpenProgram, find_opening, trace_open
-from tinytensor.jit.program import MISS, Miss, Program
-from tinytensor.jit.quick import Quick, Tally, write_quick
+from tinytensor.jit.program import MISS, Program
+from tinytensor.jit.quick import write_quick
 from tinytensor.jit.structure import Fact, Flat, flatten
 from tinytensor.jit.words import changed, restructured, told_of
 from tinytensor.records import dataclass
@@ -70,8 +71,13 @@ class Entry:
 class Jitted(Generic[P, R]):
     """A function whose calls are traced once and then made again without running it.
 
-    `remarks` tell why it was traced anew, and why a call cannot be made again.
+    `remarks` tell why it was traced anew, and why a call cannot be made again. Calling it returns
+    what the function returns, and does to tensors what it does: `__call__` is a slot, in which the
+    quickest way lies, and each way knows the next.
     """
+
+    __slots__ = ("__call__", "__dict__", "__weakref__")
+    __call__: Callable[P, R]
 
     def __init__(self, function: Callable[P, R], dynamic: bool | None = None) -> None:
         functools.update_wrapper(self, function, updated=())
@@ -80,25 +86,16 @@ class Jitted(Generic[P, R]):
         self._open: deque[OpenProgram] = deque(maxlen=MOST_PROGRAMS)
         self._plain: set[Key] = set()  # of calls whose sizes the function itself needs
         self.remarks: deque[str] = deque(maxlen=MOST_REMARKS)
-        self._latest: Quick = _miss
-        self._others: list[Quick] = []
+        self._armed: list[Entry] = []
+        self._link()
         self._refused: Counter[Key] = Counter()
         self._entries: OrderedDict[Key, list[Entry]] = OrderedDict()
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:  # noqa: ANN401 - a method
         return self if owner is None else MethodType(self, owner)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Return what the function returns, and do to tensors what it does."""
-        if not kwargs:
-            try:
-                found = self._latest(*args)
-                if found is MISS:
-                    found = self._try_others(args)
-            except DeviceError:  # the longer way says what there is too little memory for
-                found = MISS
-            if found is not MISS:
-                return found  # type: ignore[no-any-return]  # it is what the function gives
+    def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, or find or make a program that does what it does."""
         if ACTIVE.trace is not None or wants_schedule():
             return self.function(*args, **kwargs)
         flat = Flat()
@@ -209,16 +206,20 @@ class Jitted(Generic[P, R]):
             return
         entry.tally.changes = changes
         if entry.quick is not None and not entry.program.in_place.replay.is_shown:
-            known = (self._latest, *self._others)
-            others = [each for each in known if each not in (entry.quick, _miss)]
-            self._latest, self._others = entry.quick, others
+            self._armed = [entry, *[each for each in self._armed if each is not entry]]
+            self._link()
 
-    def _try_others(self, args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - what the function gives
-        for quick in self._others:
-            found = quick(*args)
-            if found is not MISS:
-                return found
-        return MISS
+    def _link(self) -> None:
+        """Let calls try the armed programs in order, and then look further."""
+        known: Any = weakref.ref(self)  # Any: who calls it holds it
+
+        def way(*args: P.args, **kwargs: P.kwargs) -> Any:  # noqa: ANN401 - what the function gives
+            return known()._call(*args, **kwargs)
+
+        for entry in reversed(self._armed):
+            assert entry.quick is not None, "only what is written out is armed"
+            entry.tally.next, way = way, entry.quick
+        self.__call__ = way
 
     def _keep(self, entry: Entry) -> None:
         """Keep a program; the oldest one goes where there are too many."""
@@ -227,9 +228,8 @@ class Jitted(Generic[P, R]):
         if sum(len(each) for each in self._entries.values()) > MOST_PROGRAMS:
             oldest = next(iter(self._entries))
             gone = self._entries[oldest].pop(0)
-            self._others = [each for each in self._others if each is not gone.quick]
-            if self._latest is gone.quick:
-                self._latest = _miss
+            self._armed = [each for each in self._armed if each is not gone]
+            self._link()
             if not self._entries[oldest]:
                 del self._entries[oldest]
             self._remark(f"the oldest of {MOST_PROGRAMS} programs goes")
@@ -268,10 +268,6 @@ def _record_of(program: OpenProgram) -> ProgramRecord:
     ]
     guards += [f"{each.name} has not changed" for each in program.watches]
     return ProgramRecord(tuple(guards), (), program.calls)
-
-
-def _miss(*args: object) -> Miss:
-    return MISS
 
 
 def finish(trace: Trace) -> None:

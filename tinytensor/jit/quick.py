@@ -8,24 +8,25 @@ no loop, no tuple and no call but those of kernels and allocators, because each 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tinytensor.config import CHANGES
 from tinytensor.control.legs import Legs
-from tinytensor.jit.program import MISS, Finder, Origin, Output, Program
+from tinytensor.errors import DeviceError
+from tinytensor.jit.direct import Quick, Tally, make_direct
+from tinytensor.jit.program import Finder, Origin, Output, Program
 from tinytensor.replay import Replay
 from tinytensor.runtime.buffer import Block, Buffer, Taker
 from tinytensor.tensor.base import NO_PARTS, FilledCell, TensorBase
 from tinytensor.tensor.grad_mode import MODE
 
-Quick = Callable[..., Any]  # Any: what the user's function returns, or MISS
+NEXT = "tally.next(*args, **named)"
 
 
 def write_quick(
     program: Program, kinds: list[type[TensorBase]], is_enabled: bool, tally: Tally
 ) -> Quick | None:
-    """Return a function that makes calls of a program or gives MISS; None for other programs.
+    """Return a function that makes calls of a program, or hands them on; None for other programs.
 
     `kinds` are the classes of the arguments.
     """
@@ -37,24 +38,18 @@ def write_quick(
         return None
     if any(each.is_shared or each.result is None for each in program.values):
         return None
+    call = make_direct(program, kinds, is_enabled, tally)
+    if call is not None:
+        return call
     writer = _Writer(program, is_enabled, tally)
     writer.write_guards(kinds)
     writer.write_launches(replay)
     writer.write_results()
-    parameters = [f"a{place}=None" for place in range(len(kinds))]
-    text = "\n    ".join([f"def quick({', '.join([*parameters, '*more'])}):", *writer.lines])
+    text = "\n    ".join(["def quick(*args, **named):", *writer.lines])
     space = dict(writer.names)
     exec(compile(text, "<quick call of a program>", "exec"), space)
     quick: Quick = space["quick"]
     return quick
-
-
-@dataclass(slots=True)
-class Tally:
-    """How often a program was called; the count of changes of settings at which it fits."""
-
-    calls: int = 0
-    changes: int = -1
 
 
 class _Writer:
@@ -66,8 +61,8 @@ class _Writer:
         self.names: dict[str, Any] = {  # Any: objects of all kinds
             "Block": Block,
             "CHANGES": CHANGES,
+            "DeviceError": DeviceError,
             "FilledCell": FilledCell,
-            "MISS": MISS,
             "MODE": MODE,
             "NO_PARTS": NO_PARTS,
             "empty": frozenset(),
@@ -79,10 +74,12 @@ class _Writer:
 
     def write_guards(self, kinds: list[type[TensorBase]]) -> None:
         """Check the arguments and all that is read from outside; name the memory of each source."""
+        self._refuse(f"named or len(args) != {len(kinds)}")
+        names = "".join([f"a{place}, " for place in range(len(kinds))])
+        self.lines += [f"{names}= args"] if kinds else []
         for place, kind in enumerate(kinds):
             name = self._name("kind", place, kind)
             self._refuse(f"type(a{place}) is not {name} or a{place}._view is not None")
-        self._refuse("more")
         for number, source in enumerate(self.program.sources):
             spec = self._name("spec", number, source.spec)
             self.lines.append(f"c{number} = {self._tensor(source.find)}.cell")
@@ -175,29 +172,30 @@ class _Writer:
         if not isinstance(take, Taker):
             self.lines += [f"{name} = {taken}()", f"{address} = {name}.address"]
             return address
-        allocator, blocks, held = f"allocator_{name}", f"blocks_{name}", f"held_{name}"
-        self.names.update({allocator: take.allocator, blocks: take.blocks})
+        shelf, blocks, use = f"shelf_{name}", f"blocks_{name}", f"use_{name}"
+        self.names.update({shelf: take.shelf, blocks: take.shelf.blocks, use: take.shelf.use})
         self.names[f"device_{name}"] = take.allocator.device
-        total = f"{allocator}.allocated_bytes"
         self.lines += [
             "try:",
             f"    {address} = {blocks}.pop()",
             "except IndexError:",
-            f"    {name} = {taken}()",
+            "    try:",
+            f"        {name} = {taken}()",
+            f"    except DeviceError: return {NEXT}",  # it says what there is too little memory for
             f"    {address} = {name}.address",
             "else:",
-            f"    {held} = {total} = {total} + {take.block_bytes}",
-            f"    if {held} > {allocator}.peak_bytes: {allocator}.peak_bytes = {held}",
+            f"    {use}[0] += {take.shelf.block_bytes}",
+            f"    if {use}[0] > {use}[1]: {use}[1] = {use}[0]",
             f"    {name} = Block()",
             f"    {name}.is_shared, {name}.site = False, None",
             f"    {name}.device = device_{name}",
-            f"    {name}.nbytes, {name}.block_bytes = {take.nbytes}, {take.block_bytes}",
+            f"    {name}.nbytes, {name}.shelf = {take.nbytes}, {shelf}",
             f"    {name}.address = {address}",
         ]
         return address
 
     def _refuse(self, condition: str) -> None:
-        self.lines.append(f"if {condition}: return MISS")
+        self.lines.append(f"if {condition}: return {NEXT}")
 
     def _name(self, kind: str, number: int, value: object) -> str:
         name = f"{kind}{number}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Protocol
+import struct
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tinytensor.errors import DeviceError, Site
 from tinytensor.records import dataclass
@@ -60,6 +61,25 @@ def block_size(nbytes: int) -> int:
     return ((nbytes - 1 >> shift) + 1) << shift
 
 
+class Shelf(bytes):
+    """The free `blocks` of one size, and the `use` of their allocator; its bytes tell C of them.
+
+    `use` are the bytes allocated, and the most there were of them.
+    """
+
+    blocks: list[int]
+    use: list[int]
+    block_bytes: int
+
+
+def make_shelf(use: list[int], block_bytes: int) -> Shelf:
+    """Return a shelf without blocks."""
+    blocks: list[int] = []
+    shelf = Shelf(struct.pack("=3Q", id(blocks), id(use), block_bytes))
+    shelf.blocks, shelf.use, shelf.block_bytes = blocks, use, block_bytes
+    return shelf
+
+
 class Buffer:
     """A piece of a device's memory that returns to the allocator when nobody holds the buffer.
 
@@ -68,29 +88,28 @@ class Buffer:
     Units: `address` and `nbytes` in bytes; `address` is 64-byte aligned and never 0.
     """
 
-    __slots__ = ("__weakref__", "address", "block_bytes", "device", "is_shared", "nbytes", "site")
+    __slots__ = ("__weakref__", "address", "device", "is_shared", "nbytes", "shelf", "site")
 
-    def __init__(self, device: AnyDevice, nbytes: int, address: int, block_bytes: int) -> None:
+    def __init__(self, device: AnyDevice, nbytes: int, address: int, shelf: Shelf | None) -> None:
         self.is_shared = False
         self.site: Site | None = None
         self.device = device
         self.nbytes = nbytes
         self.address = address
-        self.block_bytes = block_bytes
+        self.shelf = shelf
 
     def __del__(self) -> None:
         # The collector may run this anywhere, even inside `allocate` or while the interpreter
         # shuts down: so it takes no lock and reads no module global.
-        allocator = self.device.allocator
-        block_bytes = self.block_bytes
-        allocator.allocated_bytes -= block_bytes
-        allocator.free_blocks[block_bytes].append(self.address)
+        shelf: Any = self.shelf  # Any: only a part has none
+        shelf.use[0] -= shelf.block_bytes
+        shelf.blocks.append(self.address)
 
     def part(self, offset: int, nbytes: int) -> Buffer:
         """Return some of its bytes as a buffer, which must not outlive it."""
         if nbytes == self.nbytes:
             return self
-        return BufferPart(self.device, nbytes, self.address + offset, 0)
+        return BufferPart(self.device, nbytes, self.address + offset, None)
 
     def __repr__(self) -> str:
         return f"Buffer({self.device.name}, {self.nbytes} bytes at {self.address:#x})"
@@ -121,53 +140,55 @@ class CachingAllocator:
     def __init__(self, device: AnyDevice, source: MemorySource) -> None:
         self.device = device
         self.source = source
-        self.free_blocks: dict[int, list[int]] = {}
-        self.allocated_bytes = 0
-        self.peak_bytes = 0
+        self.shelves: dict[int, Shelf] = {}
+        self.use = [0, 0]
 
     def allocate(self, nbytes: int) -> Buffer:
         """Get `nbytes` of uninitialized memory.
 
         Raises: DeviceError when the system has no more, even after `release_cached`.
         """
-        block_bytes = block_size(nbytes)
+        shelf = self.shelf(block_size(nbytes))
         try:
-            address = self.free_blocks[block_bytes].pop()
-        except (KeyError, IndexError):
-            address = self._reserve(nbytes, block_bytes)
-        self.allocated_bytes += block_bytes
-        if self.allocated_bytes > self.peak_bytes:
-            self.peak_bytes = self.allocated_bytes
-        return Buffer(self.device, nbytes, address, block_bytes)
+            address = shelf.blocks.pop()
+        except IndexError:
+            address = self._reserve(nbytes, shelf.block_bytes)
+        use = self.use
+        use[0] += shelf.block_bytes
+        if use[0] > use[1]:
+            use[1] = use[0]
+        return Buffer(self.device, nbytes, address, shelf)
+
+    def shelf(self, block_bytes: int) -> Shelf:
+        """Return the shelf of blocks of a size."""
+        found = self.shelves.get(block_bytes)
+        return found or self.shelves.setdefault(block_bytes, make_shelf(self.use, block_bytes))
 
     def taker(self, nbytes: int) -> Taker:
         """Return what allocates `nbytes` again and again: what follows from the size is known."""
-        block_bytes = block_size(nbytes)
-        blocks = self.free_blocks.setdefault(block_bytes, [])
-        return Taker(self, nbytes, block_bytes, blocks)
+        return Taker(self, nbytes, self.shelf(block_size(nbytes)))
 
     def release_cached(self) -> None:
         """Give every unused block that the source can take back to the system."""
-        for block_bytes, blocks in list(self.free_blocks.items()):
+        for block_bytes, shelf in list(self.shelves.items()):
             if not self.source.can_release(block_bytes):
                 continue
-            while blocks:
+            while shelf.blocks:
                 try:
-                    address = blocks.pop()
+                    address = shelf.blocks.pop()
                 except IndexError:  # another thread took the last one
                     break
                 self.source.release(address, block_bytes)
 
     def memory(self) -> MemoryUse:
         """Tell the bytes allocated, reserved, and allocated at the peak."""
-        return MemoryUse(self.allocated_bytes, self.source.reserved_bytes, self.peak_bytes)
+        return MemoryUse(self.use[0], self.source.reserved_bytes, self.use[1])
 
     def reset_peak(self) -> None:
         """Forget the peak: it starts again from what is allocated now."""
-        self.peak_bytes = self.allocated_bytes
+        self.use[1] = self.use[0]
 
     def _reserve(self, nbytes: int, block_bytes: int) -> int:
-        self.free_blocks.setdefault(block_bytes, [])
         address = self.source.reserve(block_bytes)
         if address is None:
             self.release_cached()
@@ -175,7 +196,7 @@ class CachingAllocator:
         if address is None:
             raise DeviceError(
                 f"{self.device.name.lower()}: out of memory: {nbytes} bytes asked for, "
-                f"{self.allocated_bytes} held by live tensors; the sum must fit the device."
+                f"{self.use[0]} held by live tensors; the sum must fit the device."
             )
         return address
 
@@ -186,8 +207,7 @@ class Taker:
 
     allocator: CachingAllocator
     nbytes: int
-    block_bytes: int
-    blocks: list[int]
+    shelf: Shelf
 
     def __call__(self) -> Buffer:
         """Get a buffer."""

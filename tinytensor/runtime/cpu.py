@@ -9,12 +9,13 @@ import threading
 import weakref
 from _ctypes import dlclose
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from tinytensor.errors import CompileError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.instances import split
 from tinytensor.ops.program import Program
-from tinytensor.runtime.buffer import Buffer
+from tinytensor.runtime.buffer import Buffer, BufferPart
 from tinytensor.runtime.c_compiler import FLAGS, CCompiler, find_compiler
 from tinytensor.runtime.cache import DiskCache, open_cache
 from tinytensor.runtime.device import Launcher, Start, Step
@@ -22,11 +23,17 @@ from tinytensor.runtime.host import HostDevice
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.runtime.probe import probe_target, read_processor
 from tinytensor.runtime.steps import (
+    HAS_PLAIN_OBJECTS,
     NOTHING,
+    Table,
+    WholeCall,
     Words,
     make_builtin,
+    make_method,
+    place_of,
     read_runner,
     words_of,
+    write_call,
     write_table,
 )
 
@@ -121,15 +128,27 @@ class CpuDevice(HostDevice[Executable]):
         workspace_bytes = max([step.work.workspace_bytes for step in steps])
         words = [each for step in steps for each in _words_in(step, numbers)]
         count = 1 + len(bases) + (workspace_bytes > 0)
-        table = write_table(words, count, any(step.work.is_long for step in steps))
-        table.works = [step.work for step in steps]
+        table = write_table(words, count, [step.work for step in steps])
         workspace = self._workspace_taker(workspace_bytes) if workspace_bytes else None
         places = tuple([(base, 0) for base in bases])
-        return [Start(Launcher(make_builtin(self._runner.step, table, None), workspace), places)]
+        start = make_builtin(self._runner.step, table, None)
+        whole = functools.partial(self._whole, table) if HAS_PLAIN_OBJECTS else None
+        return [Start(Launcher(start, workspace, whole=whole), places)]
+
+    def _whole(self, table: Table, call: WholeCall) -> Callable[..., Any]:
+        found = ctypes.addressof(ctypes.c_int.in_dll(self._runner.library, "runner_whole"))
+        made: Callable[..., Any] = make_builtin(found, write_call(table, call), None)
+        return made
 
     @functools.cached_property
     def _runner(self) -> Executable:
         (runner,) = self.compile([read_runner()])
+        if HAS_PLAIN_OBJECTS:
+            library = ctypes.CDLL(runner.library._name)  # stays loaded, for the last buffer
+            places = (ctypes.c_size_t * 2).in_dll(library, "runner_places")
+            places[:] = [place_of(BufferPart, name) for name in ("shelf", "address")]
+            give_back = ctypes.addressof(ctypes.c_int.in_dll(library, "runner_give_back"))
+            Buffer.__del__ = make_method(Buffer, give_back)  # type: ignore[method-assign]  # in C
         return runner
 
     def reserve_workspace(self, works: Sequence[Executable]) -> None:

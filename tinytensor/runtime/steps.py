@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import struct
+import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from tinytensor.ops.program import Program
 from tinytensor.records import dataclass
+from tinytensor.runtime.buffer import Shelf
 
 SOURCE = os.path.join(os.path.dirname(__file__), "steps.c")
 make_builtin = ctypes.pythonapi.PyCFunction_NewEx
 make_builtin.restype = ctypes.py_object
 make_builtin.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+make_method = ctypes.pythonapi.PyDescr_NewMethod
+make_method.restype = ctypes.py_object
+make_method.argtypes = [ctypes.py_object, ctypes.c_void_p]
+address_of = ctypes.pythonapi.PyBytes_AsString
+address_of.restype = ctypes.c_void_p
+address_of.argtypes = [ctypes.py_object]
+MODE_NAME = sys.intern("is_enabled")
+WORD_BYTES = 8
+HEAD_WORDS = 2  # of an object, before its slots
+HAS_PLAIN_OBJECTS = object.__basicsize__ == HEAD_WORDS * WORD_BYTES  # so that C knows its way
 NOTHING = 0  # the base that is no address: what is added to it is a number
 
 
@@ -41,14 +55,88 @@ class Table(bytes):
     works: Sequence[object] = ()
 
 
-def write_table(steps: Sequence[Words], bases: int, is_long: bool) -> Table:
+def write_table(steps: Sequence[Words], bases: int, works: Sequence[Any]) -> Table:
     """Write what the runner reads: how many bases there are, and the steps in order."""
+    is_long = any(each.is_long for each in works)
     most = max(len(each.given) for each in steps)
-    table = array("Q", [bases, is_long, most, len(steps)])
+    table = [bases, is_long, most, len(steps)]
     for each in steps:
-        table.extend([each.function, len(each.given)])
-        table.extend([word for pair in each.given for word in pair])
-    return Table(table.tobytes())
+        table += [each.function, len(each.given)]
+        table += [word for pair in each.given for word in pair]
+    return _table(table, *works)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a call takes or makes: the address of a block of a shelf, or an object of a class.
+
+    It is `like` an object; where later parts are like objects that hold that, they hold this.
+    """
+
+    source: Shelf | type
+    like: object
+
+
+@dataclass(frozen=True, slots=True)
+class WholeCall:
+    """What C checks, takes, makes and gives in a call.
+
+    It reads `slots` of classes, by name. The arguments are tensors of `kinds`, whose cells have
+    `specs`. Of the parts the first are `blocks`, the last `results`. Each base of the steps is an
+    address, by its `order` among those of the arguments, of the blocks and of scratch memory.
+    """
+
+    slots: Sequence[tuple[type, str]]
+    changes: object
+    tally: object
+    mode: object
+    is_enabled: bool
+    workspace: Callable[[], int] | None
+    restock: Callable[[], bool]
+    build: Callable[..., Any] | None  # Any: what the user's function returns
+    kinds: Sequence[type]
+    specs: Sequence[object]
+    parts: Sequence[Part]
+    blocks: int
+    results: int
+    order: Sequence[int]
+
+
+def write_call(table: Table, call: WholeCall) -> Table:
+    """Write what C reads of a call that runs the steps of a table."""
+    pairs = zip(call.kinds, call.specs, strict=True)
+    sources = _table([id(each) for pair in pairs for each in pair], call)
+    parts = _table([word for each in call.parts for word in _words_of_part(each)], call)
+    order = _table(call.order, call)
+    objects = [call.changes, call.tally, call.mode, MODE_NAME, call.is_enabled]
+    objects += [call.workspace, call.restock, call.build]
+    words = [address_of(table), *[place_of(*each) for each in call.slots], *map(id, objects)]
+    words += [len(call.kinds), call.blocks, len(call.parts), call.results]
+    words += [address_of(each) for each in (sources, parts, order)]
+    return _table(words, table, sources, parts, order)
+
+
+def _words_of_part(part: Part) -> list[int]:
+    if isinstance(part.source, Shelf):
+        return [address_of(part.source), 0, id(part.like)]
+    slots = part.source.__basicsize__ // WORD_BYTES - HEAD_WORDS
+    return [id(part.source), slots, id(part.like)]
+
+
+def _table(words: Sequence[int], *works: object) -> Table:
+    table = Table(array("Q", words).tobytes())
+    table.works = works
+    return table
+
+
+@functools.cache
+def place_of(kind: type, name: str) -> int:
+    """Return the number of the slot in which objects of a class keep an attribute."""
+    mark = object()
+    holder: object = object.__new__(kind)
+    setattr(holder, name, mark)
+    words = ctypes.c_size_t * (kind.__basicsize__ // WORD_BYTES)
+    return list(words.from_address(id(holder))).index(id(mark)) - HEAD_WORDS
 
 
 def words_of(scalars: Iterable[float], kinds: str) -> list[tuple[int, int]]:

@@ -274,8 +274,7 @@ from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import Device
 
 device = Device["CUDA"]
-nowhere = Buffer(device, 4096, 64, 64)
-device.allocator.free_blocks[64] = []
+nowhere = Buffer(device, 4096, 64, device.allocator.shelf(64))
 device.run(device.compile([add_program(1)])[0], [nowhere, nowhere])
 try:
     device.synchronize()
