@@ -150,6 +150,20 @@ def test_what_two_cells_hold_is_not_replaced():
     np.testing.assert_array_equal(z.numpy(), numbers(8, 9) + 1)
 
 
+def test_what_another_cell_holds_is_not_replaced_by_what_was_built_before_it_was_computed():
+    x = Tensor(numbers(8, 9))
+    y = x + 1.0
+    negative = y * -1.0
+    z = y + 0.0
+    z.copy_(y)
+    z.realize(y)
+
+    y.copy_(negative)
+
+    np.testing.assert_array_equal(y.numpy(), -numbers(8, 9) - 1)
+    np.testing.assert_array_equal(z.numpy(), numbers(8, 9) + 1)
+
+
 def test_what_two_cells_held_is_replaced_once():
     x = Tensor(numbers(8, 9))
     y, z = x + 1.0, x + 1.0

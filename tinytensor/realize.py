@@ -318,7 +318,10 @@ def _unread_leaves(roots: Sequence[Root]) -> set[UOp]:
     """
     if all(root.replaces is None for root in roots):
         return set()
-    nodes = [*walk([root.uop for root in roots]), buffer(dtypes.bool, (), "")]
+    nodes = walk([root.uop for root in roots])
+    # Whoever holds the value of a node holds a leaf that the node itself does not mention.
+    nodes = [*dict.fromkeys([*nodes, *_computed_among(nodes).values()])]
+    nodes.append(buffer(dtypes.bool, (), ""))
     expected = Counter([id(each) for node in nodes for each in node.operands])
     for root in roots:
         expected.update([id(root.uop), id(root.uop), id(root.replaces)])

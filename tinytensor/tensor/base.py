@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Any, Final, Self, overload
 
 import numpy as np
@@ -22,7 +22,7 @@ from tinytensor.errors import (
 from tinytensor.grad import Rule, cut, make_leaf, requires_gradient, serial_of_leaf, with_rules
 from tinytensor.ops.interpret import from_storage
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import Number, UOp, buffer, cast
+from tinytensor.ops.uop import Number, UOp, buffer, cast, walk
 from tinytensor.provenance import COLLECTING
 from tinytensor.realize import Root, alias_of, realize, to_host
 from tinytensor.records import dataclass
@@ -67,7 +67,7 @@ class Cell:
     `replaced` is the leaf of the last computed value, while somebody holds it.
     """
 
-    __slots__ = ("leaf", "lifted", "memory", "parts", "replaced", "spec", "uop")
+    __slots__ = ("__weakref__", "leaf", "lifted", "memory", "parts", "replaced", "spec", "uop")
     memory: Buffer | None  # that of the leaf and what is known of it, once a program asked
     spec: Spec | None
 
@@ -165,13 +165,37 @@ class FilledCell(Cell):
 class Part(Cell):
     """What a view sees of a cell; not current any more once that cell is written."""
 
-    __slots__ = ("__weakref__", "expression", "is_current")
+    __slots__ = ("expression", "is_current")
     expression: UOp
     is_current: bool
 
 
 NO_PARTS: Final[set[weakref.ref[Part]]] = set()
 NO_CUTS: Final[frozenset[int]] = frozenset()
+# Cells that were written and may not be computed yet, with their device and the line of the write.
+WRITTEN: Final[weakref.WeakKeyDictionary[Cell, tuple[str, Site | None]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def written_below(cells: Sequence[Cell]) -> list[Root]:
+    """Return the values that were written to other cells and that these cells are made of.
+
+    They are computed with them: else each read of a state that grows by writes would make all of
+    them again.
+    """
+    waiting: list[Root] = []
+    for reference in WRITTEN.keyrefs():
+        cell = reference()
+        place = None if cell is None or cell in cells else WRITTEN.get(cell)
+        if cell is None or place is None:
+            continue
+        if cell.leaf is None:
+            waiting.append(cell.root(*place))
+        else:
+            WRITTEN.pop(cell, None)
+    below = set(walk([each.uop for each in cells])) if waiting else set()
+    return [each for each in waiting if each.uop in below]
 
 
 def _zeros_for(place: int) -> Rule:
@@ -300,6 +324,7 @@ class TensorBase:
             whole = with_rules(whole, [before, value], _zeros_for(0), _zeros_for(1))
         self.cell.write(whole)
         self.site = caller_site()
+        WRITTEN[self.cell] = self.device, self.site
         if COLLECTING.collector is not None:
             COLLECTING.collector.note_line(whole, self.site)
 
@@ -367,7 +392,8 @@ class TensorBase:
             return self
         cells = {each._own_cell(): each for each in tensors}
         pending = {cell: each for cell, each in cells.items() if cell.leaf is None}
-        realize([cell.root(each.device, each.site) for cell, each in pending.items()])
+        written = written_below([*pending]) if WRITTEN else []
+        realize([cell.root(each.device, each.site) for cell, each in pending.items()] + written)
         return self
 
     def _settle(self, others: Container[UOp]) -> None:
