@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.linear import is_pure
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
@@ -98,7 +99,7 @@ UNKNOWN_TRIPS = 1000
 
 def _count_trips(loop: UOp) -> int:
     begin, end = loop.operands
-    if begin.op is not Op.CONST or end.op is not Op.CONST:
+    least, most = max(bounds_of(begin)[0], 0), bounds_of(end)[1]
+    if most >= end.dtype.max:
         return UNKNOWN_TRIPS
-    step: int = loop.attrs.step
-    return max(0, -(-(int(end.value) - int(begin.value)) // step))
+    return max(0, -int((least - most) // loop.attrs.step))

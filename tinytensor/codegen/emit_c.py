@@ -28,8 +28,8 @@ from tinytensor.ops.program import Program
 from tinytensor.ops.uop import UOp
 from tinytensor.target import Target
 
-# Above, other Python threads may run meanwhile; giving them the lock costs 22 ns.
-LONG_RUN_STEPS = 100_000
+# Above, which is some 10 us, other Python threads may run meanwhile; to let them costs 22 ns.
+LONG_RUN_STEPS = 500_000
 LARGEST_LOCAL_BYTES = 32 << 10  # of scratch memory that lies on the stack of the thread
 VECTOR_NAME = re.compile(r"\b([fiu])(8|16|32|64)x(\d+)(_loose)?\b")
 

@@ -81,7 +81,7 @@ static void count_bytes(PyObject *use, long long bytes)
 {
     long long held = PyLong_AsLongLong(PyList_GetItem(use, 0)) + bytes;
     PyList_SetItem(use, 0, PyLong_FromLongLong(held));
-    if (held > PyLong_AsLongLong(PyList_GetItem(use, 1)))
+    if (bytes > 0 && held > PyLong_AsLongLong(PyList_GetItem(use, 1)))
         PyList_SetItem(use, 1, PyLong_FromLongLong(held));
 }
 
@@ -114,15 +114,15 @@ static PyObject *give_back(PyObject *buffer, PyObject *nothing)
 }
 
 /* A whole call, as runtime/steps.py writes it. Its parts are first the addresses of blocks, each
-   from a shelf, and then objects, each of a kind and like another object; but where that holds what
-   an earlier part is like, this holds that part. The last parts are the results. */
+   from a shelf, and then objects, each of a kind with words for its slots: an object, nothing, or
+   1 and more for an earlier part. The last parts are the results. */
 struct source {
     PyObject *kind, *spec;
 };
 struct part {
     PyObject *from;
-    word slots;
-    PyObject *like;
+    word count;
+    const word *slots;
 };
 struct call {
     const word *table;
@@ -171,17 +171,13 @@ static int take_blocks(const struct call *call, PyObject **made)
     return 1;
 }
 
-static PyObject *make_part(const struct part *parts, word number, PyObject **made)
+static PyObject *make_part(const struct part *part, PyObject *const *made, word earlier)
 {
-    const struct part *part = parts + number;
     PyObject *object = PyType_GenericAlloc(part->from, 0);
-    for (word slot = 0; object && slot < part->slots; slot++) {
-        PyObject *value = part->like->slots[slot];
-        for (word i = 0; i < number; i++)
-            if (value == parts[i].like)
-                value = made[i];
-        Py_IncRef(value);
-        object->slots[slot] = value;
+    for (word i = 0; object && i < part->count; i++) {
+        word value = part->slots[i];
+        object->slots[i] = value && value <= earlier ? made[value - 1] : (PyObject *)value;
+        Py_IncRef(object->slots[i]);
     }
     return object;
 }
@@ -189,7 +185,7 @@ static PyObject *make_part(const struct part *parts, word number, PyObject **mad
 static int make_parts(const struct call *call, PyObject **made)
 {
     for (word i = call->blocks; i < call->parts; i++) {
-        made[i] = make_part(call->part, i, made);
+        made[i] = make_part(call->part + i, made, i);
         if (made[i])
             continue;
         for (word j = i - call->blocks; j < call->blocks; j++) /* no buffer gives it back */

@@ -106,21 +106,26 @@ def write_call(table: Table, call: WholeCall) -> Table:
     """Write what C reads of a call that runs the steps of a table."""
     pairs = zip(call.kinds, call.specs, strict=True)
     sources = _table([id(each) for pair in pairs for each in pair], call)
-    parts = _table([word for each in call.parts for word in _words_of_part(each)], call)
+    likes = [id(each.like) for each in call.parts]
+    slots: list[Table] = []
+    words = [_words_of_part(each, likes, slots) for each in call.parts]
+    parts = _table([word for each in words for word in each], call, *slots)
     order = _table(call.order, call)
     objects = [call.changes, call.tally, call.mode, MODE_NAME, call.is_enabled]
     objects += [call.workspace, call.restock, call.build]
-    words = [address_of(table), *[place_of(*each) for each in call.slots], *map(id, objects)]
-    words += [len(call.kinds), call.blocks, len(call.parts), call.results]
-    words += [address_of(each) for each in (sources, parts, order)]
-    return _table(words, table, sources, parts, order)
+    found = [address_of(table), *[place_of(*each) for each in call.slots], *map(id, objects)]
+    found += [len(call.kinds), call.blocks, len(call.parts), call.results]
+    found += [address_of(each) for each in (sources, parts, order)]
+    return _table(found, table, sources, parts, order)
 
 
-def _words_of_part(part: Part) -> list[int]:
+def _words_of_part(part: Part, likes: Sequence[int], held: list[Table]) -> list[int]:
     if isinstance(part.source, Shelf):
-        return [address_of(part.source), 0, id(part.like)]
-    slots = part.source.__basicsize__ // WORD_BYTES - HEAD_WORDS
-    return [id(part.source), slots, id(part.like)]
+        return [address_of(part.source), 0, 0]
+    words = ctypes.c_size_t * (part.source.__basicsize__ // WORD_BYTES)
+    slots = list(words.from_address(id(part.like)))[HEAD_WORDS:]
+    held.append(_table([1 + likes.index(each) if each in likes else each for each in slots]))
+    return [id(part.source), len(slots), address_of(held[-1])]
 
 
 def _table(words: Sequence[int], *works: object) -> Table:

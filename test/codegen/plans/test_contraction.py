@@ -355,6 +355,26 @@ def test_a_mirrored_tile_has_its_own_epilogue(tiling):
     assert_exact(gram(37, 17, dtypes.float16, biased=True), tiling)
 
 
+@pytest.mark.parametrize("biased", [False, True])
+def test_an_image_takes_what_is_stored_where_no_place_tells(monkeypatch, biased):
+    run = []
+    less = LINEAR[Op.LT]
+
+    def counted(machine, node, *operands):
+        if node.operands[0].dtype.is_float:
+            run.append(node)
+        return less(machine, node, *operands)
+
+    monkeypatch.setitem(LINEAR, Op.LT, counted)
+    assert_exact(gram(32, 2, biased=biased), MIRRORED)
+
+    strips_at_vectors, strips_inside = 8 * 9 // 2, 8 * 7 // 2
+    whole_vectors = (strips_at_vectors + strips_inside) * MIRRORED.rows
+    halves = 8 * MIRRORED.rows  # where a strip begins inside a vector
+    images = 2 * whole_vectors  # two vectors of two, along the columns, for each of four
+    assert len(run) == whole_vectors + halves + (images if biased else 0)
+
+
 @pytest.mark.parametrize("tiling", [SMALL, Tiling(4, 6, 1, 8, 16)])
 def test_a_tile_that_cannot_follow_the_diagonal_computes_all(tiling):
     assert not tiling.gains_by_mirroring(37)

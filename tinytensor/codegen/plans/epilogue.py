@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tinytensor.codegen.builder import Builder, lane, shuffle, splat
 from tinytensor.codegen.plans.flatten import FlatContraction
@@ -15,6 +15,7 @@ from tinytensor.records import dataclass
 # With more operations than this after the sum, over all vectors of a register tile, they are
 # emitted once, in a loop over the tile's rows.
 UNROLLED_OPS = 512
+Known = dict[UOp, UOp]  # nodes of the epilogue, and vectors of their values
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,23 @@ class Epilogue:
         self._tiling = tiling
         ops = len(walk(flat.stores)) * tiling.rows * tiling.vectors
         self._is_unrolled = ops <= UNROLLED_OPS
+        self._turned = self._find_turned()
         is_copied = flat.n.is_open or not self._is_unrolled
         self._copy = self._tile_in_memory() if is_copied else None
+
+    def _find_turned(self) -> tuple[UOp, ...]:
+        """Return what images take from their tile: what is stored, where no place tells in it.
+
+        It must be as wide as the sum, so that it turns as quickly, and be in registers.
+        """
+        flat = self._flat
+        values = tuple([store.operands[2] for store in flat.stores])
+        for value in values:
+            nodes = {*walk((value,))}
+            is_same = flat.total in nodes and nodes.isdisjoint((flat.m, flat.n))
+            if value.dtype is not flat.total.dtype or not is_same or not self._is_unrolled:
+                return (flat.total,)
+        return values
 
     def _tile_in_memory(self) -> Tile:
         tiling = self._tiling
@@ -78,20 +94,25 @@ class Epilogue:
             self._copy_out(tile, self._copy)
             self._store_rest(tile, self._copy, tile.rest)
             return
-        in_memory = None if self._is_unrolled else self._copy
-        if in_memory is None:
-            self._store_unrolled(tile)
-        else:
-            self._copy_out(tile, in_memory)
-            self._store_looped(tile, in_memory)
+        if self._is_unrolled or self._copy is None:
+            rows = self._store_unrolled(tile)
+            if tile.has_image:
+                self._store_image(tile, rows)
+            return
+        self._copy_out(tile, self._copy)
+        self._store_looped(tile, self._copy)
         if tile.has_image:
-            self._store_mirrored(tile, in_memory)
+            self._store_image_of(tile, self._copy)
 
-    def _store_unrolled(self, tile: RegisterTile) -> None:
+    def _store_unrolled(self, tile: RegisterTile) -> list[list[Known]]:
+        """Store a tile; return what its image takes, by row and vector."""
+        rows: list[list[Known]] = [[] for _ in range(tile.rows)]
         for each in tile.vectors():
             row, column = tile.row + each.row, tile.column + each.column
-            total = self._b.read(each.register)
-            self._store_vector(tile, row, column, total, each.valid)
+            known = {self._flat.total: self._b.read(each.register)}
+            found = self._store_vector(tile, row, column, known, each.valid)
+            rows[each.row].append({node: found.value(node) for node in self._turned})
+        return rows
 
     def _copy_out(self, tile: RegisterTile, copy: Tile) -> None:
         for each in tile.vectors():
@@ -104,58 +125,84 @@ class Epilogue:
             for column in range(0, tile.columns, tile.lanes):
                 total = b.load(copy.buffer, copy.index(i, column), tile.lanes)
                 valid = min(tile.lanes, tile.columns - column)
-                self._store_vector(tile, tile.row + i, tile.column + column, total, valid)
+                known = {self._flat.total: total}
+                self._store_vector(tile, tile.row + i, tile.column + column, known, valid)
 
     def _store_rest(self, tile: RegisterTile, copy: Tile, rest: UOp) -> None:
         """Store the columns that exist, one by one."""
         b = self._b
         with b.loop(0, tile.rows) as i, b.loop(0, rest) as j:
             total = b.load(copy.buffer, copy.index(i, j))
-            self._store_vector(tile, tile.row + i, tile.column + j, total, 1)
+            self._store_vector(tile, tile.row + i, tile.column + j, {self._flat.total: total}, 1)
 
-    def _store_mirrored(self, tile: RegisterTile, copy: Tile | None) -> None:
-        """Store the columns as rows: sums (i, j) and (j, i) add the same products in order.
+    # An image has the columns as rows: sums (i, j) and (j, i) add the same products in order.
+    def _store_image(self, tile: RegisterTile, rows: Sequence[Sequence[Known]]) -> None:
+        """Store the image of a tile that is in registers."""
+        for first, lanes in self._squares(tile):
+            for column in range(0, tile.columns, lanes):
+                number, begin = divmod(column, tile.lanes)
+                taken = [row[number] for row in rows[first : first + lanes]]
+                block = {
+                    node: [self._part(each[node], begin, lanes) for each in taken]
+                    for node in self._turned
+                }
+                count = min(lanes, tile.columns - column)
+                self._store_turned(tile, first, self._b.index(column), block, count)
 
-        They are taken from registers, or from a copy in a loop.
-        """
+    def _store_image_of(self, tile: RegisterTile, copy: Tile) -> None:
+        """Store the image of a tile that is in memory, in a loop."""
         b = self._b
-        lanes = min(tile.lanes, 1 << (tile.rows - 1).bit_length())
-        for first in range(0, tile.rows, lanes):
+        for first, lanes in self._squares(tile):
             rows = range(first, min(first + lanes, tile.rows))
-            if copy is None:
-                for j in range(0, tile.columns, lanes):
-                    block = [self._part(tile, i, j, lanes) for i in rows]
-                    self._store_turned(tile, first, b.index(j), block, min(lanes, tile.columns - j))
-                continue
             for at, columns in steps(b, fixed_block(b.index(0), tile.columns), lanes):
                 indices = [copy.index(i, at) for i in rows]
                 block = [b.load(copy.buffer, each, lanes, columns) for each in indices]
-                self._store_turned(tile, first, at, block, columns)
+                self._store_turned(tile, first, at, {self._flat.total: block}, columns)
 
-    def _part(self, tile: RegisterTile, row: int, column: int, lanes: int) -> UOp:
-        """Return some lanes of a row of sums."""
-        vector, begin = divmod(column, tile.lanes)
-        total = self._b.read(tile.sums[row][vector])
+    @staticmethod
+    def _squares(tile: RegisterTile) -> Iterator[tuple[int, int]]:
+        """Give the first rows of squares, and how many they have."""
+        lanes = min(tile.lanes, 1 << (tile.rows - 1).bit_length())
+        for first in range(0, tile.rows, lanes):
+            yield first, lanes
+
+    @staticmethod
+    def _part(vector: UOp, begin: int, lanes: int) -> UOp:
+        """Return some lanes of a vector."""
         if lanes == 1:
-            return lane(total, begin)
-        return total if lanes == tile.lanes else shuffle(total, total, range(begin, begin + lanes))
+            return lane(vector, begin)
+        if lanes == vector.dtype.lanes:
+            return vector
+        return shuffle(vector, vector, range(begin, begin + lanes))
 
     def _store_turned(
-        self, tile: RegisterTile, row: int, column: UOp, block: list[UOp], columns: int
+        self,
+        tile: RegisterTile,
+        row: int,
+        column: UOp,
+        block: Mapping[UOp, list[UOp]],
+        columns: int,
     ) -> None:
-        """Store the columns of a block of sums, its rows given, as vectors along its rows."""
-        lanes = block[0].dtype.lanes
-        unread = splat(const(self._flat.total.dtype, 0), lanes)
-        turned = transpose(block + [unread] * (lanes - len(block)))
-        for number, total in enumerate(turned[:columns]):
+        """Store the columns of blocks, whose rows are given, as vectors along its rows."""
+        turned: dict[UOp, list[UOp]] = {}
+        for node, rows in block.items():
+            lanes = rows[0].dtype.lanes
+            unread = splat(const(self._flat.total.dtype, 0), lanes)
+            turned[node] = transpose(rows + [unread] * (lanes - len(rows)))
+        valid = len(next(iter(block.values())))
+        for number in range(columns):
             m, n = tile.column + column + number, tile.row + row
-            self._store_vector(tile, m, n, total, len(block))
+            known = {node: vectors[number] for node, vectors in turned.items()}
+            self._store_vector(tile, m, n, known, valid)
 
-    def _store_vector(self, tile: RegisterTile, m: UOp, n: UOp, total: UOp, valid: int) -> None:
+    def _store_vector(
+        self, tile: RegisterTile, m: UOp, n: UOp, known: Known, valid: int
+    ) -> Evaluator:
         """Run the epilogue on one vector of sums along n, and every store."""
         flat = self._flat
         here = {**tile.places, flat.m: m, flat.n: n}
-        known = {flat.total: total}
-        evaluator = Evaluator(self._b, here, flat.n, total.dtype.lanes, valid, known)
+        lanes = next(iter(known.values())).dtype.lanes
+        evaluator = Evaluator(self._b, here, flat.n, lanes, valid, known)
         for store in flat.stores:
             evaluator.store(store)
+        return evaluator

@@ -128,9 +128,9 @@ def _pack_transposed(b: Builder, packing: Packing, dense: Block, across: Block, 
                 packing.vector(b, column + i, row, packing.across, rows) for i in range(columns)
             ]
             turned = transpose(block + [unread] * (lanes - columns))
-            first, place = row - across.begin, column - dense.begin
+            part = tile.at(row - across.begin, column - dense.begin)
             for i in range(rows):
-                b.store(tile.buffer, tile.index(first + i, place), turned[i])
+                b.store(part.buffer, part.index(i, 0), turned[i])
 
 
 def _dense_steps(b: Builder, packing: Packing, dense: Block) -> Iterator[tuple[UOp, int]]:
