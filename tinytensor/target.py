@@ -45,8 +45,9 @@ class Target:
     """One kind of machine to generate code for.
 
     Units: `shared_bytes` of one block, `cache_bytes` of the largest cache. `tile` is the side of
-    the tile of a product that a GPU's block computes. A GPU's `name` is the architecture that its
-    code is compiled for.
+    the tile of a product that a GPU's block computes, and sums of products of 8 bits and halves are
+    scaled on chip for each multiple of `scaled_bytes` of k (0: none). A GPU's `name` is the
+    architecture that its code is compiled for.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Target:
     tile: int = 128
     shared_bytes: int = 0
     multiprocessors: int = 1
+    scaled_bytes: int = 0
 
     def lanes(self, itemsize: int) -> int:
         """Count the elements of `itemsize` bytes that one vector register holds, at least 1.
@@ -193,6 +195,7 @@ def cuda_target(
         rates=rates,
         shared_bytes=shared_bytes,
         multiprocessors=multiprocessors,
+        scaled_bytes=128 * is_hopper,
     )
 
 

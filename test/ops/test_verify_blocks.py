@@ -268,6 +268,24 @@ def test_an_accumulator_in_flight_is_not_read():
     assert "accumulator is in flight" in refusal(b)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_wait_that_leaves_a_group_settles_the_groups_before(number):
+    b = builder(threads=128)
+    x = b.tile(F16, 64, 64)
+    totals = [b.register(F32.vector(4)) for _ in range(2)]
+    for each in totals:
+        b.wgmma_fence(each)
+        b.wgmma(each, x, 0, x, 0, ab.WgmmaAttrs(0, "m64n8k16.f16", True, True))
+        b.wgmma_commit()
+    b.wgmma_wait(*totals, pending=1)
+    b.read(totals[number])
+
+    if number == 0:
+        verify_linear(b.finish())
+    else:
+        assert "accumulator is in flight" in refusal(b)
+
+
 def test_an_accumulator_in_flight_at_the_end_of_a_loop_is_not_read_at_its_beginning():
     b, total, multiply = product_builder()
     with b.loop(0, 2):

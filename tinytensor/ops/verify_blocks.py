@@ -167,32 +167,42 @@ def _check_collective(verifier: Verifier, node: UOp, reach: Reach, grid: Grid) -
 def _check_in_flight(verifier: Verifier, linear: Linear) -> None:
     """Check that no accumulator is used between a product and the wait for it.
 
-    A second walk begins each loop with what its first walk left in flight.
+    What is in flight is known with the groups that were committed since its product, at least. A
+    second walk begins each loop with what its first walk left in flight.
     """
-    left_by: dict[UOp, set[UOp]] = {}
+    left_by: dict[UOp, dict[UOp, int]] = {}
     for _ in range(2):
-        flying: set[UOp] = set()
-        halves: list[set[UOp]] = []
+        flying: dict[UOp, int] = {}
+        halves: list[dict[UOp, int]] = []
         for node in linear.statements:
             if node.op is Op.LOOP:
-                flying |= left_by.get(node, set())
+                flying = _either(flying, left_by.get(node, {}))
             elif node.op is Op.ENDLOOP:
-                left_by[node.operands[0]] = set(flying)
+                left_by[node.operands[0]] = dict(flying)
             elif node.op is Op.IF:
-                halves.append(set(flying))
+                halves.append(dict(flying))
             elif node.op is Op.ELSE:
                 halves[-1], flying = flying, halves[-1]
             elif node.op is Op.ENDIF:
-                flying |= halves.pop()
+                flying = _either(flying, halves.pop())
             else:
                 _follow_products(verifier, node, flying)
 
 
-def _follow_products(verifier: Verifier, node: UOp, flying: set[UOp]) -> None:
+def _either(x: dict[UOp, int], y: dict[UOp, int]) -> dict[UOp, int]:
+    return {each: min(flying[each] for flying in (x, y) if each in flying) for each in (x | y)}
+
+
+def _follow_products(verifier: Verifier, node: UOp, flying: dict[UOp, int]) -> None:
     if node.op in (Op.READ, Op.WRITE):
         settled = node.operands[0] not in flying
         verifier.require(settled, node, "accumulator is in flight; a wait comes first")
     elif node.op in PRODUCTS:
-        flying.add(node.operands[0])
-    elif node.op in PRODUCT_WAITS and node.attrs.pending == 0:
-        flying.difference_update(node.operands)
+        flying[node.operands[0]] = 0
+    elif node.op is Op.WGMMA_COMMIT:
+        flying.update({each: count + 1 for each, count in flying.items()})
+    elif node.op in PRODUCT_WAITS:
+        pending = node.attrs.pending
+        for each in node.operands:
+            if pending == 0 or flying.get(each, 0) > pending:
+                flying.pop(each, None)

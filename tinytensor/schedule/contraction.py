@@ -18,6 +18,10 @@ or masked before it is summed, when a range fits no row of the table, or when m 
 
 A cast that widens a factor exactly belongs to the contraction; whatever else a factor computes is
 its prologue.
+
+A sum over blocks of k, of contractions that are scaled each, is recognized as one contraction over
+all of k where a plan computes it so (`recognize_blocks`). Its node is the REDUCE over the blocks;
+the CONTRACT below has their range as a batch.
 """
 
 from __future__ import annotations
@@ -27,9 +31,10 @@ from collections.abc import Sequence
 from tinytensor.dtype import MANTISSA_BITS, DType
 from tinytensor.ops.attrs import Combine, ContractAttrs
 from tinytensor.ops.kernel import Contraction, Decision
-from tinytensor.ops.op import Op
+from tinytensor.ops.op import VIEWS, Op
 from tinytensor.ops.ranges import dependencies
-from tinytensor.ops.uop import UOp, cast, substitute_all, walk
+from tinytensor.ops.uop import UOp, cast, substitute, substitute_all, walk
+from tinytensor.schedule.landmarks import path_to_sum
 from tinytensor.schedule.lower_views import (
     Index,
     Lowering,
@@ -51,8 +56,33 @@ def recognize(reduce: UOp, lowering: Lowering) -> Contraction | Decision | None:
     element = lowering.value(Point(reduce.operands[0], lowering.element_index(reduce, index)))
     if element.op is not Op.MUL:
         return _why_no_product(element)
-    a, b = (_without_exact_cast(factor) for factor in element.operands)
     free, k = only_ranges(index), only_ranges(lowering.fold_ranges(reduce, index))
+    return _classify(element, free, k, reduce.dtype)
+
+
+def recognize_blocks(reduce: UOp, lowering: Lowering) -> Contraction | None:
+    """Say what a REDUCE is over blocks of k, each of them a contraction with work on its sums."""
+    index = ranges_over(reduce.shape, 0)
+    element = lowering.value(Point(reduce.operands[0], lowering.element_index(reduce, index)))
+    blocks = only_ranges(lowering.fold_ranges(reduce, index))
+    inner = [node for node in walk((element,)) if node.op is Op.REDUCE]
+    if len(inner) != 1 or inner[0].operands[0].op is not Op.MUL:
+        return None
+    product, *k = inner[0].operands
+    fact = _classify(product, (*only_ranges(index), *blocks), tuple(k), inner[0].dtype)
+    if not isinstance(fact, Contraction) or not {*blocks} <= {*fact.batch}:
+        return None
+    scaled = substitute(element, {inner[0]: fact.node})
+    total = fold_over(blocks, scaled, Combine.ADD, reduce.dtype)
+    batch = tuple([each for each in fact.batch if each not in blocks])
+    return Contraction(total, batch, fact.m, fact.n, (*blocks, *k))
+
+
+def _classify(
+    product: UOp, free: Index, k: Index, accumulate: DType
+) -> Contraction | Decision | None:
+    """Say what a sum over some ranges of a product of two factors is."""
+    a, b = (_without_exact_cast(factor) for factor in product.operands)
     reads = dependencies(walk((a, b)))
     in_a, in_b = reads[a], reads[b]
     if not (k and in_a and in_b):
@@ -65,7 +95,7 @@ def recognize(reduce: UOp, lowering: Lowering) -> Contraction | Decision | None:
     obstacle = _obstacle(m, n, unread, lonely)
     if obstacle is not None:
         return _decline(obstacle)
-    return Contraction(contract(a, b, batch, m, n, k, reduce.dtype), batch, m, n, k)
+    return Contraction(contract(a, b, batch, m, n, k, accumulate), batch, m, n, k)
 
 
 def contract(a: UOp, b: UOp, batch: Index, m: Index, n: Index, k: Index, accumulate: DType) -> UOp:
@@ -136,10 +166,23 @@ def _numbers(ranges: Index) -> tuple[int, ...]:
 
 def path_to_product(reduce: UOp) -> list[UOp]:
     """Return the nodes from just below a recognized REDUCE down to its MUL."""
-    path = [reduce.operands[0]]
+    path = path_to_sum(reduce)
+    path.append((path[-1] if path else reduce).operands[0])
     while path[-1].op is not Op.MUL:
         path.append(path[-1].operands[0])
     return path
+
+
+def path_below(factor: UOp) -> list[UOp]:
+    """Return a factor's nodes, views and widening casts, down to the first computed or stored."""
+    path = [factor]
+    while path[-1].op in VIEWS or (path[-1].op is Op.CAST and _widens(path[-1])):
+        path.append(path[-1].operands[0])
+    return path
+
+
+def _widens(cast: UOp) -> bool:
+    return cast.operands[0].dtype.itemsize < cast.dtype.itemsize
 
 
 def facts_of(nodes: Sequence[UOp]) -> Contraction | None:

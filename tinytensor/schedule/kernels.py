@@ -20,8 +20,15 @@ from tinytensor.ops.simplify import simplify
 from tinytensor.ops.size import numbered_variables
 from tinytensor.ops.uop import UOp, by_number, make_param, substitute, substitute_all, walk
 from tinytensor.records import dataclass
-from tinytensor.schedule.contraction import facts_of, path_to_product, recognize
+from tinytensor.schedule.contraction import (
+    facts_of,
+    path_below,
+    path_to_product,
+    recognize,
+    recognize_blocks,
+)
 from tinytensor.schedule.describe import short_dtype
+from tinytensor.schedule.landmarks import path_to_sum
 from tinytensor.schedule.lower_views import Index, Lowering, Point, flatten
 from tinytensor.schedule.region import Region
 from tinytensor.timing import timed
@@ -80,7 +87,7 @@ def build_kernel(
     lowering = Lowering(params, next_range=max(len(anchor.shape), *numbers, 0))
     out_params = [params[node] for node in outputs]
     if is_contraction:  # once more, now over this kernel's own parameters
-        fact = recognize(anchor, lowering)
+        fact = (recognize_blocks if path_to_sum(anchor) else recognize)(anchor, lowering)
     lower_members(region, lowering, fact)
     stores = [
         _store(param, node, region.position[node], lowering)
@@ -150,15 +157,21 @@ def told_of(fact: Contraction | Decision | None) -> tuple[Decision, ...]:
     if not isinstance(fact, Contraction):
         return () if fact is None else (fact,)
     batch, m, n, k = fact.extents
-    a, b, summed = (short_dtype(each.dtype) for each in (*fact.node.operands[:2], fact.node))
-    reason = f"batch={batch} m={m} n={n} k={k}; a {a}, b {b}, summed in {summed}."
+    (node,) = [each for each in walk((fact.node,)) if each.op is Op.CONTRACT]
+    a, b, summed = (short_dtype(each.dtype) for each in (*node.operands[:2], node))
+    blocks = ""
+    if node is not fact.node:
+        within = math.prod([each.extent for each in node.operands[2:]])
+        blocks = f" for each {within} values of k, whose sums are scaled and added up"
+    reason = f"batch={batch} m={m} n={n} k={k}; a {a}, b {b}, summed in {summed}{blocks}."
     return (Decision("contract", "sum of products", reason),)
 
 
 def computed_within(reduce: UOp) -> frozenset[UOp]:
     """Return what lies from a contraction's REDUCE down to its factors: never read from memory."""
     path = path_to_product(reduce)
-    return frozenset([*path, *(each for each in path[-1].operands if each.op is Op.CAST)])
+    within = [each for factor in path[-1].operands for each in path_below(factor)[:-1]]
+    return frozenset([*path, *within])
 
 
 def _store(param: UOp, node: UOp, index: Index, lowering: Lowering) -> UOp:

@@ -1,4 +1,4 @@
-"""Says where the search for contractions may stop reading a graph."""
+"""Says how far the search for contractions reads a graph."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Set as AbstractSet
 
 from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
 from tinytensor.ops.uop import UOp
+from tinytensor.schedule.region import BIJECTIVE
 
 STARTS = (Op.BUFFER, Op.REDUCE)
+MOST_BETWEEN = 24  # nodes looked at between a sum and one that it reads
 
 
 def find_landmarks(order: Sequence[UOp]) -> frozenset[UOp]:
@@ -56,3 +58,30 @@ def nodes_down_to_product(reduce: UOp) -> frozenset[UOp]:
         if node.op in VIEWS or node.op in (Op.CAST, Op.WHERE):
             stack.extend(node.operands)
     return frozenset(seen)
+
+
+def path_to_sum(reduce: UOp) -> list[UOp]:
+    """Return the nodes from below a REDUCE down to the only one that it reads as it lies; or none.
+
+    Every element of that one is read once. A contraction's factors are repeated instead, so none
+    of them is ever found.
+    """
+    above: dict[UOp, UOp | None] = {reduce.operands[0]: None}
+    stack = [reduce.operands[0]]
+    ends: list[UOp] = []
+    while stack and len(above) <= MOST_BETWEEN:
+        node = stack.pop()
+        if node.op is Op.REDUCE:
+            ends.append(node)
+        elif node.op in ELEMENTWISE or node.op in BIJECTIVE:
+            fresh = [each for each in dict.fromkeys(node.operands) if each not in above]
+            above.update(dict.fromkeys(fresh, node))
+            stack.extend(fresh)
+    if len(ends) != 1 or stack:
+        return []
+    path: list[UOp] = []
+    at: UOp | None = ends[0]
+    while at is not None:
+        path.append(at)
+        at = above[at]
+    return path[::-1]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import field
 
 from tinytensor.dtype import dtypes
@@ -22,7 +23,7 @@ from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
 from tinytensor.ops.size import elements_now
 from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.records import dataclass
-from tinytensor.schedule.contraction import path_to_product
+from tinytensor.schedule.contraction import path_below, path_to_product
 from tinytensor.schedule.cost import (
     Choice,
     Load,
@@ -35,6 +36,7 @@ from tinytensor.schedule.cost import (
     writing_seconds,
 )
 from tinytensor.schedule.describe import Draft, short_time
+from tinytensor.schedule.landmarks import path_to_sum
 from tinytensor.schedule.lower_views import ranges_over
 from tinytensor.schedule.region import (
     LEAVES,
@@ -63,10 +65,11 @@ def materialize(
     Where kernels met their limit, it is done once more, now knowing what is stored. Else a kernel
     would end early because of what it seems to compute, at other places in each of equal layers.
     """
-    builder = _grow(order, fuse, target, ())
+    within = {each for node in contractions for each in path_to_sum(node)}
+    builder = _grow(order, fuse, target, (), within)
     chooser, outputs = _choose(builder, order, roots, contractions, target, {})
     if builder.met_limit:
-        builder = _grow(order, fuse, target, chooser.stored)
+        builder = _grow(order, fuse, target, chooser.stored, within)
         known = chooser.stored
         chooser, outputs = _choose(builder, order, roots, contractions, target, known)
     for node in reversed(chooser.stored):
@@ -75,8 +78,10 @@ def materialize(
     return outputs, chooser
 
 
-def _grow(order: Sequence[UOp], fuse: int, target: Target, stored: Iterable[UOp]) -> RegionBuilder:
-    builder = RegionBuilder(target.max_kernel_ops, fuse, stored)
+def _grow(
+    order: Sequence[UOp], fuse: int, target: Target, stored: Iterable[UOp], within: AbstractSet[UOp]
+) -> RegionBuilder:
+    builder = RegionBuilder(target.max_kernel_ops, fuse, stored, within)
     for node in order:
         builder.visit(node)
     return builder
@@ -246,17 +251,22 @@ class Chooser:
         batch, m, n, k = self.contractions[node].extents
         times_a, times_b = evaluations_of_factors(m, n, k, self.target)
         a, b = path_to_product(node)[-1].operands
-        products, dtype = batch * m * n * k, _below_casts(a).dtype
+        products, dtype = batch * m * n * k, path_below(a)[-1].dtype
         seconds = products * product_seconds(dtype, self.target)
         slower = products * product_seconds(dtype, self.target, is_computed=True) - seconds
         self._loads[self.uses.kernel(place)] += Load(arithmetic=seconds)
         count_a, count_b = batch * m * k * times_a, batch * n * k * times_b
         for factor, count in ((a, count_a), (b, count_b)):
             behind = self.uses.through(self.uses.through(place, node), factor)
-            self._tell_operand(_below_casts(factor), {behind: count})
+            self._tell_operand(path_below(factor)[-1], {behind: count})
             is_laid_out = factor is b  # in any case
             strip = 0.0 if is_laid_out else strip_seconds(count, factor.dtype, self.target)
             self.uses.slower[behind] = slower + strip
+        path = path_to_sum(node)
+        for each in path:  # what scales the sums of a block of k, element by element
+            behind = self.uses.through(place, each)
+            for beside in {*each.operands}.difference(path) if each is not path[-1] else ():
+                self._tell_operand(beside, {behind: elements_now(each.shape)})
 
     def _decide(self, node: UOp, use: Evaluations) -> Draft | None:
         if node in self.roots:
@@ -426,14 +436,3 @@ def reads_no_memory(node: UOp) -> bool:
     while node.op is Op.CAST:
         node = node.operands[0]
     return node.dtype is dtypes.index
-
-
-def _below_casts(factor: UOp) -> UOp:
-    """Return the first computed or stored node below a factor, which a product widens itself."""
-    while factor.op in VIEWS or (factor.op is Op.CAST and _widens(factor)):
-        factor = factor.operands[0]
-    return factor
-
-
-def _widens(cast: UOp) -> bool:
-    return cast.operands[0].dtype.itemsize < cast.dtype.itemsize

@@ -8,6 +8,7 @@ of the result all join; what is read from outside becomes an output, so a kernel
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from tinytensor.ops.kernel import Decision
@@ -117,11 +118,19 @@ class ComputedSizes:
 class RegionBuilder:
     """One walk over the graph, operands before users; every node is visited once.
 
-    `stored` nodes are known to be read and not computed; `met_limit` says that a kernel was full.
+    `stored` nodes are known to be read and not computed, those `within` a contraction to be its
+    own; `met_limit` says that a kernel was full.
     """
 
-    def __init__(self, limit: int, fuse: int, stored: Iterable[UOp] = ()) -> None:
+    def __init__(
+        self,
+        limit: int,
+        fuse: int,
+        stored: Iterable[UOp] = (),
+        within: AbstractSet[UOp] = frozenset(),
+    ) -> None:
         self.fuse = fuse
+        self._within = within
         self.met_limit = False
         self.region_of: dict[UOp, Region] = {}
         self.regions: list[Region] = []
@@ -136,7 +145,7 @@ class RegionBuilder:
         if node.op in LEAVES:
             self._earliest[node] = 0
             return
-        if node.op is Op.REDUCE:
+        if node.op is Op.REDUCE and node not in self._within:
             self._anchor(node)
         elif self.fuse == 0 or not self._join(node):
             self._leave_free(node)

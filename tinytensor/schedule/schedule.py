@@ -11,6 +11,7 @@ from tinytensor.ops.uop import UOp, walk
 from tinytensor.ops.verify import verify_indexed, verify_tensor
 from tinytensor.records import dataclass
 from tinytensor.schedule.apart import tell_apart
+from tinytensor.schedule.blocks import join_blocks
 from tinytensor.schedule.check import check_contraction
 from tinytensor.schedule.contraction import recognize
 from tinytensor.schedule.instances import join_instances
@@ -49,6 +50,8 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
     if options.verify:
         verify_tensor(roots)
     sums = classify_sums(order, options.verify)
+    if options.fuse >= SHARED_KERNELS and target.scaled_bytes:
+        sums = join_blocks(order, roots, sums, target, options.verify)
     contractions = {node: each for node, each in sums.items() if isinstance(each, Contraction)}
     regions, chooser = materialize(order, roots, contractions, options.fuse, target)
     regions = spare_outputs(regions, order, chooser)

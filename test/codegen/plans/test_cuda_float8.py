@@ -69,11 +69,19 @@ def test_sums_are_promoted_after_every_stage():
     (linear,) = hopper.lowered(product_of(64, 64, 384))
 
     products = [node for node in linear.statements if node.op is Op.WGMMA]
-    loops = [node for node in linear.statements if node.op is Op.LOOP]
-    assert len(products) == 4
     assert cuda_hopper.PROMOTED_AFTER == 128
-    assert products[0].operands[-1].op is not Op.CONST  # whether it adds is known when it runs
-    assert len(loops) >= 2
+    assert [each.operands[-1].value for each in products] == [False, True, True, True]
+
+
+def test_wide_tiles_are_promoted_by_halves():
+    """The first half of the columns is added up while the products of the second are summed."""
+    (linear,) = hopper.lowered(product_of(64, 128, 384), hopper.ACROSS)
+
+    products = [node for node in linear.statements if node.op is Op.WGMMA]
+    waits = [node.attrs.pending for node in linear.statements if node.op is Op.WGMMA_WAIT]
+    assert [each.operands[-1].value for each in products] == [False, True, True, True] * 2
+    assert {each.attrs.instruction for each in products} == {"m64n64k32.e4m3"}
+    assert waits == [2, 1, 0, 0]
 
 
 def test_what_is_not_promoted_is_found():

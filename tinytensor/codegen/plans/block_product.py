@@ -12,7 +12,12 @@ from tinytensor.codegen.plans.amounts import open_builder, split_count, usual_ex
 from tinytensor.codegen.plans.block_epilogue import BlockEpilogue
 from tinytensor.codegen.plans.block_operand import Operand, Window, describe
 from tinytensor.codegen.plans.block_raster import Raster, place_block
-from tinytensor.codegen.plans.flatten import FlatContraction, flatten, is_symmetric
+from tinytensor.codegen.plans.flatten import (
+    FlatContraction,
+    block_ranges,
+    flatten,
+    is_symmetric,
+)
 from tinytensor.codegen.plans.tiling_cuda import BlockTiling, Work
 from tinytensor.dtype import DType
 from tinytensor.ops.kernel import Contraction, Kernel
@@ -42,7 +47,8 @@ class ProductFacts:
         flat = self.flat
         batch = math.prod([usual_extent(each) for each in flat.outer])
         m, n = usual_extent(flat.m), usual_extent(flat.n)
-        return Work(batch, m, n, self.stored.itemsize, is_symmetric(flat))
+        mirrors = flat.promotion is None and is_symmetric(flat)
+        return Work(batch, m, n, self.stored.itemsize, mirrors)
 
     @property
     def through_registers(self) -> bool:
@@ -50,10 +56,13 @@ class ProductFacts:
         return not (self.a.is_direct and self.b.is_direct)
 
 
-def why_no_product(kernel: Kernel, contraction: Contraction) -> str | None:
-    """Say why no block can compute a kernel's contraction, if none can."""
+def why_no_product(kernel: Kernel, contraction: Contraction, in_blocks: bool = False) -> str | None:
+    """Say why no block can compute a kernel's contraction, if none can.
+
+    A plan that promotes sums may add them up `in_blocks` of k, each with work of its own on it.
+    """
     folds = [node for node in walk((kernel.sink,)) if node.op in (Op.REDUCE, Op.CONTRACT)]
-    if len(folds) > 1:
+    if len(folds) > 1 + (in_blocks and len(block_ranges(kernel)) > 0):
         return f"the kernel folds {len(folds)} times; a block's tile holds one sum."
     if 0 in [each.extent for each in kernel.ranges]:
         return "the result is empty."

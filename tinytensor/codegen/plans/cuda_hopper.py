@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tinytensor.codegen.builder import Builder
+from tinytensor.codegen.instructions_cuda import instructions_on
 from tinytensor.codegen.plans import cuda_contraction
 from tinytensor.codegen.plans.amounts import most_of, usual_extent
 from tinytensor.codegen.plans.block_operand import Operand
@@ -18,6 +20,7 @@ from tinytensor.codegen.plans.cuda_hopper_split import fold_sums, split_sums
 from tinytensor.codegen.plans.cuda_hopper_store import tray_bytes, tray_columns
 from tinytensor.codegen.plans.cuda_hopper_tiling import (
     CLOCK,
+    ROW_BYTES,
     START_CLOCKS,
     Candidate,
     Need,
@@ -27,10 +30,10 @@ from tinytensor.codegen.plans.cuda_hopper_tiling import (
     variants,
 )
 from tinytensor.codegen.plans.cuda_hopper_windows import products_in_windows
-from tinytensor.codegen.plans.flatten import FlatContraction
+from tinytensor.codegen.plans.flatten import FlatContraction, block_ranges
 from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
 from tinytensor.dtype import dtypes
-from tinytensor.ops.fragments import WORDS, words_of
+from tinytensor.ops.fragments import WORDS, mma_shape, words_of
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import ELEMENTWISE, Op
@@ -60,7 +63,7 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
         return None
     product = (
         _rounded_facts(kernel, target)
-        or _float8_facts(kernel)
+        or _promoted_facts(kernel)
         or cuda_contraction.facts(kernel, target)
     )
     if not isinstance(product, ProductFacts):
@@ -85,6 +88,8 @@ def _ways_over_patches(product: ProductFacts) -> list[ProductFacts]:
     boxes = [_boxes(product.flat, each) for each in (product.a, product.b)]
     is_ready = all(isinstance(each, Boxes) for each in boxes)
     if is_ready or product.stored.itemsize != 2 or not cuda_contraction.is_large(product):
+        return []
+    if product.promoted_after:
         return []
     return products_in_windows(product)
 
@@ -112,18 +117,29 @@ def _rounded_facts(kernel: Kernel, target: Target) -> ProductFacts | None:
     return facts if "tf32" in target.features else in_halves(facts)
 
 
-def _float8_facts(kernel: Kernel) -> ProductFacts | None:
-    """Read a product of floats of 8 bits, whose sums must not grow long in the instructions."""
+def _promoted_facts(kernel: Kernel) -> ProductFacts | None:
+    """Read a product whose sums leave the instructions: of floats of 8 bits, whose sums must not
+    grow long there, or of blocks of k that are scaled.
+    """
     if kernel.contraction is None:
         return None
     node = kernel.contraction.node
     a, b = (each.dtype for each in node.operands[:2])
     are_float8 = a in cuda_contraction.FLOAT8 and b in cuda_contraction.FLOAT8
-    if not are_float8 or node.dtype is not dtypes.float32:
+    sums = [mma_shape(name).accumulate for name in instructions_on(a, b)[:1]]
+    is_summed = node.dtype in ([dtypes.float32] if are_float8 else sums)
+    is_promoted = are_float8 or block_ranges(kernel)
+    if not is_summed or not is_promoted or why_no_product(kernel, kernel.contraction, True):
         return None
-    if why_no_product(kernel, kernel.contraction):
+    facts = read_facts(kernel)
+    promotion = facts.flat.promotion
+    if promotion is None:
+        return replace(facts, promoted_after=PROMOTED_AFTER)
+    is_long = are_float8 and promotion.extent > PROMOTED_AFTER
+    is_whole = promotion.extent % (ROW_BYTES // a.itemsize) == 0
+    if is_long or not is_whole or facts.flat.total.dtype is not dtypes.float32:
         return None
-    return replace(read_facts(kernel), promoted_after=PROMOTED_AFTER)
+    return replace(facts, promoted_after=promotion.extent)
 
 
 def describe(facts: ProductFacts, target: Target, chosen: Candidate | None = None) -> str:
@@ -142,11 +158,14 @@ def describe(facts: ProductFacts, target: Target, chosen: Candidate | None = Non
     tf32 = "are rounded to TF32" if facts.flat.half is None else "are sums of two TF32"
     rounded = f" Factors {tf32}." if facts.stored is dtypes.float32 else ""
     before = f" {rewritten} of 2 factors rewritten in rows before." if rewritten else ""
+    scaled = ""
+    if facts.flat.promotion is not None:
+        scaled = f" Sums of {facts.promoted_after} values of k are scaled, and then added up."
     words = words_of(facts.flat.a.dtype, facts.flat.b.dtype)
     return (
         f"wgmma.{words}, {half}{best.tiles} tiles {block} ({best.name}), "
         f"{groups}, {best.stages} stages{patches}: about {best.clocks:.0f} clocks; then "
-        f"{next_best}.{before}{rounded}{cuda_contraction.note(facts)}"
+        f"{next_best}.{before}{rounded}{cuda_contraction.note(facts)}{scaled}"
     )
 
 
@@ -170,13 +189,14 @@ def need_of(facts: ProductFacts) -> Need:
         work=facts.work,
         k=usual_extent(flat.k),
         open_axes=frozenset([each for each in "mnk" if getattr(flat, each).is_open]),
-        epilogue_ops=_count_ops(flat),
+        epilogue_ops=_count_ops([store.operands[2] for store in flat.stores]),
         tray_columns=tray_columns(flat),
         tray_bytes=tray_bytes(flat),
         a=_side(flat, facts.a),
         b=_side(flat, facts.b),
         own_share=_own_share(facts),
         promoted_after=facts.promoted_after,
+        promoted_ops=0 if flat.promotion is None else _count_ops([flat.promotion.value]),
         halves=1 if flat.half is None else 2,
     )
 
@@ -194,10 +214,9 @@ def _own_share(facts: ProductFacts) -> float:
     return own / read
 
 
-def _count_ops(flat: FlatContraction) -> int:
-    """Count the instructions, roughly, between a sum and its stores."""
-    values = walk([store.operands[2] for store in flat.stores])
-    user = [node.op for node in values if node.dtype is not dtypes.index]
+def _count_ops(values: Sequence[UOp]) -> int:
+    """Count the instructions, roughly, between a sum and some values."""
+    user = [node.op for node in walk(values) if node.dtype is not dtypes.index]
     return sum([INSTRUCTIONS.get(op, 1) for op in user if op in ELEMENTWISE])
 
 
@@ -273,7 +292,7 @@ def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
     boxes = _boxes(facts.flat, operand)
     if isinstance(boxes, Boxes):
         return boxes.rows
-    if not cuda_contraction.is_large(facts):
+    if not cuda_contraction.is_large(facts) and facts.flat.promotion is None:
         return None
     if facts.stored.bits != 16:
         operand = turned(operand)

@@ -12,21 +12,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tinytensor.codegen.block_builder import BlockBuilder
+from tinytensor.codegen.builder import shuffle
 from tinytensor.codegen.plans.amounts import amount, most_of, split_count
 from tinytensor.codegen.plans.block_product import raster_of
 from tinytensor.codegen.plans.block_raster import BlockPlace, place_tile
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes
 from tinytensor.codegen.plans.cuda_hopper_factor import Factor
 from tinytensor.codegen.plans.cuda_hopper_feed import FeedPlace, feeds_of
+from tinytensor.codegen.plans.cuda_hopper_promotion import Promoting
 from tinytensor.codegen.plans.cuda_hopper_store import Storing, Trays
 from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, GROUP_THREADS, Candidate
 from tinytensor.codegen.plans.flatten import FlatContraction
+from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs_blocks import TileMmaAttrs, WgmmaAttrs
 from tinytensor.ops.fragments import GROUP_WARPS, WARP_THREADS, mma_name, mma_shape
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, binary, compare, exact_extent
+from tinytensor.ops.uop import UOp, binary, compare, const, exact_extent
 from tinytensor.records import dataclass
 
 
@@ -91,12 +94,12 @@ class _Block:
         self.steps = amount(b, steps)
         self.promoted_after = pipeline.promoted_after // self.x.block_k
         self.trays = Trays(b, flat, tiling)
-        self.instruction = mma_name(
-            GROUP_ROWS,
-            tiling.block_n,
-            rows.buffer.dtype,
-            columns.buffer.dtype,
-        )
+        in_halves = self.promoted_after == 1 and tiling.block_n % (2 * GROUP_ROWS) == 0
+        self.halves = 2 if in_halves else 1
+        self.columns = tiling.block_n // self.halves
+        factors = (rows.buffer.dtype, columns.buffer.dtype)
+        self.instruction = mma_name(GROUP_ROWS, self.columns, *factors)
+        self.layout = mma_name(GROUP_ROWS, tiling.block_n, *factors)
         self.step = mma_shape(self.instruction).k
         readers = GROUP_WARPS * (1 if tiling.alternates else tiling.consumers)
         self.feeds = feeds_of(b, self.x, self.y, readers)
@@ -142,9 +145,10 @@ class _Multiplying:
         self._block, self._b, self._tiling = block, b, tiling
         self._group = b.value(binary(Op.TRUNCDIV, b.warp, GROUP_WARPS))
         self._is_first_lane = b.value(compare(Op.EQ, thread % WARP_THREADS, b.index(0)))
-        layout = TileMmaAttrs(0, block.instruction, GROUP_WARPS, 1, True, True)
+        layout = TileMmaAttrs(0, block.layout, GROUP_WARPS, 1, True, True)
         who = (b.value(thread % GROUP_THREADS), self._group)
         self._storing = Storing(b, block.flat, tiling, layout, block.trays, who, block.mirrors)
+        self._promoting = Promoting(b, block.flat, tiling, layout, who[0], block.halves)
         self._attrs = WgmmaAttrs(0, block.instruction, block.x.is_k_major, block.y.is_k_major)
         self._accumulators = tiling.rows // GROUP_ROWS
         is_alone = tiling.alternates
@@ -173,8 +177,9 @@ class _Multiplying:
         first_n = b.value(place.tile_n * tiling.block_n)
         first_row = b.value(self._first * GROUP_ROWS)
         self._storing.begin(place.outer, (first_m, first_n), first_row)
+        self._promoting.begin(place, b.value(first_m + first_row))
         self._await_handover()
-        self._storing.finish(self._sum())
+        self._storing.finish(self._sum(place))
 
     def _await_handover(self) -> None:
         """Wait until the other warpgroup has left the ring."""
@@ -190,49 +195,110 @@ class _Multiplying:
             with b.branch(self._is_first_lane):
                 b.mbarrier_arrive(handover, binary(Op.XOR, self._group, 1))
 
-    def _sum(self) -> list[UOp]:
+    def _sum(self, place: BlockPlace) -> list[UOp]:
         """Multiply through k with one group of products in flight; give the sums."""
         b, block = self._b, self._block
         for each in self._feeds:
             each.begin()
         if block.promoted_after:
-            sums = self._registers(0.0)
-            totals = self._registers(0.0)
+            totals = self._registers(self._promoting.dtype, 0)
+            sums = self._registers(block.flat.total.dtype, 0)
+            number = self._number(b.index(0), place)
+            self._promoting.load(number)
             with b.loop(0, block.steps, block.promoted_after) as first:
-                last = binary(Op.MIN, first + block.promoted_after, block.steps)
-                self._sum_steps(totals, first, b.value(last))
-                b.wgmma_wait(*totals)
-                for kept, total in zip(sums, totals, strict=True):
-                    b.write(kept, b.read(kept) + b.read(total))
+                self._promote(sums, totals, first, place)
         else:
-            sums = totals = self._registers()
+            sums = totals = self._registers(block.flat.total.dtype)
             self._sum_steps(totals, b.index(0), block.steps)
         self._hand_over()
-        b.wgmma_wait(*totals)
+        b.wgmma_wait(*itertools.chain(*totals))
         for feed in self._feeds:
             feed.release(self._is_first_lane)
-        return [b.read(each) for each in sums]
+        return self._whole(sums)
 
-    def _registers(self, initial: float | None = None) -> list[UOp]:
-        """Declare what holds a thread's sums."""
-        lanes = GROUP_ROWS * self._tiling.block_n // GROUP_THREADS
-        dtype = self._block.flat.total.dtype.vector(lanes)
-        count = self._accumulators
-        return [self._b.register(dtype, initial) for _ in range(count)]
+    def _whole(self, sums: list[list[UOp]]) -> list[UOp]:
+        """Return the sums of whole rows."""
+        b = self._b
+        if len(sums) == 1:
+            return [b.read(each) for each in sums[0]]
+        both = range(2 * sums[0][0].dtype.lanes)
+        rows = []
+        for left, right in zip(*sums, strict=True):
+            x = b.read(left)
+            y = b.read(right)
+            rows.append(shuffle(x, y, both))
+        return rows
 
-    def _sum_steps(self, totals: list[UOp], first: UOp, last: UOp) -> None:
+    def _promote(
+        self, sums: list[list[UOp]], totals: list[list[UOp]], first: UOp, place: BlockPlace
+    ) -> None:
+        """Add what is summed from a step on, in the instructions, to the sums so far.
+
+        A half of the columns is added while the products of the other are summed.
+        """
+        b, block = self._b, self._block
+        following = first + block.promoted_after
+        last = b.value(binary(Op.MIN, following, block.steps))
+        self._sum_steps(totals, first, last)
+        number = self._number(first, place)
+        for half, (kept, summed) in enumerate(zip(sums, totals, strict=True)):
+            b.wgmma_wait(*summed, pending=block.halves - 1 - half)
+            self._add(kept, summed, number, half)
+        ahead = binary(Op.MIN, following, block.steps - 1)
+        number = self._number(ahead, place)
+        self._promoting.load(number)
+
+    def _number(self, step: UOp, place: BlockPlace) -> UOp:
+        """Return the number of the block of k that a step begins."""
+        block = self._block
+        if block.part is not None:
+            step = step + place.outer[block.part] * block.steps
+        if block.promoted_after == 1:
+            return step
+        return binary(Op.TRUNCDIV, step, block.promoted_after)
+
+    def _add(self, sums: list[UOp], totals: list[UOp], number: UOp, half: int) -> None:
+        """Add the sums of a block of k."""
+        b = self._b
+        for each, (kept, total) in enumerate(zip(sums, totals, strict=True)):
+            before = b.read(kept)
+            partial = b.read(total)
+            added = self._promoting.added(before, partial, number, each, half)
+            b.write(kept, added)
+
+    def _registers(self, dtype: DType, initial: int | None = None) -> list[list[UOp]]:
+        """Declare what holds a thread's sums, those of each half of the columns."""
+        lanes = GROUP_ROWS * self._block.columns // GROUP_THREADS
+        vector = dtype.vector(lanes)
+        halves = []
+        for _ in range(self._block.halves):
+            registers = [self._b.register(vector, initial) for _ in range(self._accumulators)]
+            halves.append(registers)
+        return halves
+
+    def _sum_steps(self, totals: list[list[UOp]], first: UOp, last: UOp) -> None:
         """Begin sums with a step's products and go on to the last."""
         b = self._b
+        if self._block.promoted_after == 1:
+            self._sum_step(totals, first, const(dtypes.bool, False))
+            return
         with b.loop(first, last) as step:
-            for each in self._feeds:
-                each.wait()
-            self._multiply(totals, step, b.value(first < step))
-            b.wgmma_wait(*totals, pending=1)
-            for each in self._feeds:
-                each.leave(step, self._is_first_lane)
+            self._sum_step(totals, step, b.value(first < step))
 
-    def _multiply(self, totals: list[UOp], step: UOp, adds: UOp | None) -> None:
-        """Start the products of a step; the first ones begin the sums unless `adds`."""
+    def _sum_step(self, totals: list[list[UOp]], step: UOp, adds: UOp) -> None:
+        for feed in self._feeds:
+            feed.wait()
+        for half, each in enumerate(totals):
+            self._multiply(each, step, adds, half)
+        self._b.wgmma_wait(*itertools.chain(*totals), pending=len(totals))
+        for feed in self._feeds:
+            feed.leave(step, self._is_first_lane)
+
+    def _multiply(self, totals: list[UOp], step: UOp, adds: UOp | None, half: int) -> None:
+        """Start the products of a step, with all columns or a half of them.
+
+        The first ones begin the sums unless `adds`.
+        """
         b, x, y = self._b, self._block.x, self._block.y
         stages = {factor: each.stage for each in self._feeds for factor in each.factors}
         first_k = b.value(step * x.block_k)
@@ -242,7 +308,8 @@ class _Multiplying:
         starts = range(0, x.block_k, self._block.step)
         for term, k in itertools.product(self._block.terms, starts):
             half_x, half_y = term
-            across = y.ahead(0, k, half_y)
+            columns_before = half * self._block.columns
+            across = y.ahead(columns_before // GROUP_ROWS, k, half_y)
             for number, total in enumerate(totals):
                 further = x.ahead(number, k, half_x)
                 attrs = replace(self._attrs, a_ahead=further, b_ahead=across)

@@ -34,7 +34,7 @@ def _between(facts: ProductFacts, axis: str, begin: int, end: int) -> ProductFac
     """Return the product of the rows (or columns) from `begin` to `end`."""
     flat = facts.flat
     whole = getattr(flat, axis)
-    nodes = walk((facts.a.value, facts.b.value, *flat.stores))
+    nodes = walk((facts.a.value, facts.b.value, *flat.roots))
     numbers = [node.attrs.number for node in nodes if node.op is Op.RANGE]
     range_ = make_range(1 + max(numbers), end - begin)
     place = range_ + begin if begin else range_
@@ -50,6 +50,9 @@ def _between(facts: ProductFacts, axis: str, begin: int, end: int) -> ProductFac
 
     a, b = taken(facts.a), taken(facts.b)
     stores = tuple([moved(each) for each in flat.stores])
-    flat = replace(flat, stores=stores, a=a.value, b=b.value)
+    promotion = flat.promotion
+    if promotion is not None:
+        promotion = replace(promotion, value=moved(promotion.value))
+    flat = replace(flat, stores=stores, a=a.value, b=b.value, promotion=promotion)
     flat = replace(flat, m=range_) if axis == "m" else replace(flat, n=range_)
     return replace(facts, flat=flat, a=a, b=b)

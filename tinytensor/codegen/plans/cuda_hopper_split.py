@@ -45,7 +45,7 @@ class Split:
 
 def split_sums(flat: FlatContraction, parts: int, scratch: Builder) -> Split:
     """Let each part of k be summed on its own."""
-    nodes = walk((flat.a, flat.b, *flat.stores))
+    nodes = walk(flat.roots)
     numbers = [node.attrs.number for node in nodes if node.op is Op.RANGE]
     part = make_range(1 + max(numbers), parts)
     pitch = math.ceil(flat.n.extent / LANES) * LANES

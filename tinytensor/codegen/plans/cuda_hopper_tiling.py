@@ -36,6 +36,9 @@ STREAM_RATE = 57  # the same, of more than L2 holds
 LATENCY_CLOCKS = 1000  # from asking for a box to its arrival
 EPILOGUE_CLOCKS = 4  # of a warpgroup to store each sum that one of its threads holds
 TRAY_CLOCKS = 512  # and more for it, by the columns of a tray
+# More for each block of k with scales, that no tile hides: of 4096^3, tiles of 128 x 128 take
+# 130 us and of 128 x 64 189 us (H200, 7ef4fa48, 2026-11-30).
+SCALED_CLOCKS = 250
 LONE_CLOCKS = 90  # where the thread stores by itself
 OP_CLOCKS = 2  # and to apply one op to it
 REGISTERS = 65536  # of a multiprocessor
@@ -167,7 +170,8 @@ class Need:
 
     A tray has at most `tray_columns`, and `tray_bytes` for each sum, over all stores. Of the axes
     m, n and k, no part of the `open_axes` is sure to have anything in it. The `own_share` of the
-    factors' elements are no repetitions. Sums are `promoted_after` so many values of k, unless 0.
+    factors' elements are no repetitions. Sums are `promoted_after` so many values of k, unless 0,
+    by an addition and `promoted_ops` before it.
     With two `halves` of each factor a stage has both, for three products.
     """
 
@@ -181,6 +185,7 @@ class Need:
     b: Side
     own_share: float = 1.0
     promoted_after: int = 0
+    promoted_ops: int = 0
     halves: int = 1
 
     @property
@@ -198,17 +203,29 @@ class Need:
         """Stages that a tile takes."""
         return math.ceil(self.k / self.block_k)
 
+    @property
+    def blocks(self) -> int:
+        """Blocks of k with scales of their own, which parts do not cut; 0 if there are none."""
+        return self.k // self.promoted_after if self.promoted_ops else 0
+
     def multiplying_clocks(self, tiling: HopperTiling) -> float:
         """Return what the products of a stage take, and what it takes to promote their sums."""
         work = tiling.block_m * tiling.block_n * self.block_k * PRODUCTS[self.halves]
         products = work / PRODUCT_RATES[self.work.itemsize]
         if not self.promoted_after:
             return products
-        return products + tiling.held * tiling.consumers * self.block_k / self.promoted_after
+        promoted = tiling.held * tiling.consumers
+        if self.promoted_ops:
+            promoted += SCALED_CLOCKS
+        return products + promoted * self.block_k / self.promoted_after
 
     def fits_registers(self, tiling: HopperTiling) -> bool:
-        """Whether a thread has registers for the sums of instructions beside its own."""
-        held = 2 * tiling.held + SPARE_REGISTERS
+        """Whether a thread has registers for the sums of instructions beside its own, and scales.
+
+        Of those it may hold one for each of its columns.
+        """
+        scales = tiling.block_n // 4 if self.promoted_ops else 0
+        held = 2 * tiling.held + scales + SPARE_REGISTERS
         return not self.promoted_after or held * tiling.threads <= REGISTERS
 
     @property
@@ -277,7 +294,8 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     trays, columns = trays_of(tiling, need.tray_columns)
     tray_bytes = tiling.consumers * trays * GROUP_ROWS * columns * need.tray_bytes
     ring = _fit_ring(tiling, need, target.shared_bytes - tray_bytes - MBARRIER_BYTES)
-    fits = need.fits_registers(tiling) and tiling.held * need.epilogue_ops <= MOST_OPS
+    ops = need.epilogue_ops + need.promoted_ops
+    fits = need.fits_registers(tiling) and tiling.held * ops <= MOST_OPS
     is_whole = need.a.reach is not None or need.b.reach is not None or not trays
     if ring is None or not fits or (parts > 1 and is_whole):
         return None
@@ -385,7 +403,7 @@ def _in_two(whole: Candidate, need: Need, target: Target, fewest: float) -> Iter
 def rank_wholes(need: Need, target: Target) -> list[Candidate]:
     """Return the tilings that fit a whole product, cheapest first; of equals as listed."""
     most = need.steps // LEAST_STEPS if "k" not in need.open_axes else 1
-    parts = [each for each in PARTS if each <= max(1, most)]
+    parts = [each for each in PARTS if each <= max(1, most) and not need.blocks % each]
     tilings = [each for each in TILINGS if need.b.is_fast(each.block_n, need.block_k)]
     found = [estimate(tiling, need, target, each) for each in parts for tiling in tilings]
     fitting = [each for each in found if each is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import reduce
 from itertools import count
 from typing import Any
@@ -32,13 +32,27 @@ NARROW = 8  # a shorter range does not fill the lanes of a float32 vector
 
 
 @dataclass(frozen=True, slots=True)
+class Promotion:
+    """What is added up of each block of k: the `value` that the leaf `partial` stands in.
+
+    That is the sum over the `extent` values of k of one block, whose number is the range `block`.
+    """
+
+    value: UOp
+    partial: UOp
+    block: UOp
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
 class FlatContraction:
     """Stores that read the sum over k of a(m, k) * b(k, n), with one range of each class.
 
     `outer` ranges are loops around everything. In the stores the leaf `total` stands for the sum.
     Where ranges are walked in patches, `windows` has what a copy engine sees of the factors and
     stores that it can move; each plan has its own. With a range `half` of two, a factor is the sum
-    of its halves, and all products but that of the second ones are summed.
+    of its halves, and all products but that of the second ones are summed. With a `promotion` the
+    sum is one over blocks of k.
     """
 
     stores: Nodes
@@ -51,6 +65,13 @@ class FlatContraction:
     k: UOp
     windows: Mapping[UOp, Any] = field(default_factory=dict)
     half: UOp | None = None
+    promotion: Promotion | None = None
+
+    @property
+    def roots(self) -> Nodes:
+        """All that depends on the ranges."""
+        promoted = () if self.promotion is None else (self.promotion.value,)
+        return (self.a, self.b, *self.stores, *promoted)
 
     @property
     def around(self) -> Nodes:
@@ -68,18 +89,42 @@ def flatten(kernel: Kernel) -> FlatContraction:
     assert contraction is not None, "only a contraction has classes"
     stores = kernel.sink.operands
     fresh = count(1 + max(node.attrs.number for node in walk(stores) if node.op is Op.RANGE))
+    blocks = block_ranges(kernel)
+    whole = sum_of_blocks(kernel) if blocks else contraction.node
     roots = (*contraction.node.operands[:2], *stores)
     m_ranges, n_ranges = _by_stride(contraction.m, stores), _by_stride(contraction.n, stores)
     if _fitness(m_ranges, roots) > _fitness(n_ranges, roots):
         roots, m_ranges, n_ranges = (*roots[1::-1], *stores), n_ranges, m_ranges
 
-    k, k_places = _flat_range(contraction.k, fresh)
+    k, k_places = _flat_range((*blocks, *contraction.k), fresh)
     m, m_places = _flat_range(m_ranges, fresh)
-    total = total_leaf(contraction.node.attrs, k)
-    roots = _replace(roots, {**k_places, **m_places, contraction.node: total})
+    total = total_leaf(replace(contraction.node.attrs, accumulate=whole.dtype), k)
+    roots = _replace(roots, {**k_places, **m_places, whole: total})
     n_outer, n, roots = _flatten_inside(n_ranges, roots, fresh)
     around = [each for each in kernel.ranges if each not in {*m_ranges, *n_ranges}]
-    return FlatContraction(roots[2:], total, roots[0], roots[1], (*around, *n_outer), m, n, k)
+    a, b, *rest = roots
+    flat = FlatContraction(tuple(rest), total, a, b, (*around, *n_outer), m, n, k)
+    if not blocks:
+        return flat
+    _, n_places = _flat_range(n_ranges[len(n_outer) :], iter([n.attrs.number]))
+    block, block_places = _flat_range(blocks, fresh)
+    partial = total_leaf(replace(contraction.node.attrs, batch=()), k)
+    places = {**m_places, **n_places, **block_places, contraction.node: partial}
+    (value,) = _replace(whole.operands[:1], places)
+    extent = k.extent // block.extent
+    return replace(flat, promotion=Promotion(value, partial, block, extent))
+
+
+def block_ranges(kernel: Kernel) -> Nodes:
+    """Return the ranges of blocks of k whose sums are scaled before they are added up, if any."""
+    assert kernel.contraction is not None, "only a contraction sums products"
+    return tuple([each for each in kernel.contraction.batch if each not in kernel.ranges])
+
+
+def sum_of_blocks(kernel: Kernel) -> UOp:
+    """Return the REDUCE that adds them up."""
+    (found,) = [each for each in walk(kernel.sink.operands) if each.op is Op.REDUCE]
+    return found
 
 
 def _fitness(ranges: list[UOp], roots: Nodes) -> tuple[bool, bool]:

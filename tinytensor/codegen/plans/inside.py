@@ -21,7 +21,7 @@ def guard_accesses(roots: tuple[UOp, ...], claim: UOp = INSIDE) -> tuple[UOp, ..
         operands = [guarded[each] for each in node.operands]
         rebuilt = node.replace(tuple(operands))
         if node.op in ACCESSES:
-            rebuilt = _guard(rebuilt, claim)
+            rebuilt = guard_access(rebuilt, claim)
         guarded[node] = rebuilt
     return tuple([guarded[root] for root in roots])
 
@@ -35,7 +35,8 @@ def zero_outside(value: UOp, claim: UOp = INSIDE) -> UOp:
     return where(claim, guarded, zero)
 
 
-def _guard(access: UOp, claim: UOp) -> UOp:
+def guard_access(access: UOp, claim: UOp) -> UOp:
+    """Return an access that claims something more."""
     own = guard_of(access)
     operands = access.operands
     if own is not None:

@@ -1,0 +1,208 @@
+"""Turns the sums of a block of k into what is added to those of a tile: scaled by the graph."""
+
+from __future__ import annotations
+
+import itertools
+
+from tinytensor.codegen.block_builder import BlockBuilder
+from tinytensor.codegen.builder import fma, lane, shuffle, splat, stack
+from tinytensor.codegen.plans.amounts import is_whole
+from tinytensor.codegen.plans.block_raster import BlockPlace
+from tinytensor.codegen.plans.cuda_hopper_tiling import GROUP_ROWS, GROUP_THREADS, HopperTiling
+from tinytensor.codegen.plans.flatten import FlatContraction, Promotion
+from tinytensor.codegen.plans.inside import guard_access
+from tinytensor.codegen.vectorize import Evaluator
+from tinytensor.dtype import dtypes
+from tinytensor.ops.attrs_blocks import TileMmaAttrs
+from tinytensor.ops.fragments import accumulator_position
+from tinytensor.ops.op import Op
+from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.uop import (
+    UOp,
+    exact_extent,
+    index_const,
+    make_range,
+    substitute,
+    walk,
+)
+
+PAIR = 2  # a thread holds sums in adjacent pairs of a row
+MOST_HELD = 20  # scales of a thread, beside its sums
+CORE_COLUMNS = 8  # of which the threads of a row hold a pair each
+
+
+class Columns:
+    """What is added at each of a tile's columns, in eights: of `tile` the column `within` them.
+
+    So a scale that is one for all columns of a tile is one expression, and is read once.
+    """
+
+    def __init__(self, flat: FlatContraction, promotion: Promotion, tiling: HopperTiling) -> None:
+        self._flat, self._tiling = flat, tiling
+        numbers = [node.attrs.number for node in walk(flat.roots) if node.op is Op.RANGE]
+        tiles = -(-flat.n.extent // tiling.block_n)
+        self.tile = make_range(max(numbers) + 1, tiles)
+        self.within = make_range(max(numbers) + 2, CORE_COLUMNS)
+        self._of_tile: set[UOp] = set()
+        self.values: dict[int, UOp] = {}
+        for column in range(0, tiling.block_n, CORE_COLUMNS):
+            place = self.tile * tiling.block_n + column + self.within
+            value = substitute(promotion.value, {flat.n: place})
+            value = simplify_index(value)
+            if column == 0:
+                self._of_tile = {each for each in walk((value,)) if not self.varies(each)}
+            self.values[column] = self._guarded(value, place)
+
+    def varies(self, node: UOp) -> bool:
+        """Whether a node differs among eight columns."""
+        return self.within in walk((node,))
+
+    def scales(self, value: UOp) -> list[UOp]:
+        """Return the LOADs of which a row, or a column, has one."""
+        loads = [node for node in walk((value,)) if node.op is Op.LOAD]
+        of_rows = [each for each in loads if self._flat.m in walk((each,))]
+        return [each for each in loads if each not in of_rows or not self.varies(each)]
+
+    def _guarded(self, value: UOp, place: UOp) -> UOp:
+        """Let each LOAD claim that it lies inside, of which a ragged tile is not sure."""
+        flat, tiling = self._flat, self._tiling
+        checks_m = not is_whole(flat.m, tiling.block_m)
+        checks_n = not is_whole(flat.n, tiling.block_n)
+        guarded: dict[UOp, UOp] = {}
+        for node in walk((value,)):
+            rebuilt = node.replace(tuple([guarded[each] for each in node.operands]))
+            if node.op is Op.LOAD:
+                if checks_m and flat.m in walk((node,)):
+                    rebuilt = guard_access(rebuilt, flat.m < exact_extent(flat.m))
+                if checks_n and node not in self._of_tile:
+                    first = {} if self.varies(node) else {self.within: index_const(0)}
+                    claim = substitute(place, first) < exact_extent(flat.n)
+                    rebuilt = guard_access(rebuilt, claim)
+            guarded[node] = rebuilt
+        return guarded[value]
+
+
+class Promoting:
+    """Adds up a thread's sums of blocks of k, scaled or as they are: all its columns, or in halves.
+
+    Registers hold the scales of a block, which are read before its products are summed.
+    """
+
+    def __init__(
+        self,
+        b: BlockBuilder,
+        flat: FlatContraction,
+        tiling: HopperTiling,
+        layout: TileMmaAttrs,
+        thread: UOp,
+        halves: int,
+    ) -> None:
+        self._b, self._flat, self._promotion = b, flat, flat.promotion
+        self._block, self._layout = (GROUP_ROWS, tiling.block_n), layout
+        self._accumulators = tiling.rows // GROUP_ROWS
+        self._halves = halves
+        self._registers = GROUP_ROWS * tiling.block_n // GROUP_THREADS // halves
+        self.dtype = flat.total.dtype
+        if self._promotion is not None:
+            self.dtype = self._promotion.partial.dtype
+            self._columns = Columns(flat, self._promotion, tiling)
+            row, column = accumulator_position(layout, *self._block, thread, 0)
+            self._row, self._column = b.value(row), b.value(column)
+
+    def begin(self, place: BlockPlace, first_row: UOp) -> None:
+        """Come to a tile, of which a warpgroup's rows begin there."""
+        if self._promotion is None:
+            return
+        b, columns = self._b, self._columns
+        self._first_row = b.value(first_row + self._row)
+        self._places = {**place.outer, columns.tile: place.tile_n, columns.within: self._column}
+        any_number = self._column
+        lanes = sum([each.dtype.lanes for each in self._scales(any_number)])
+        self._held = b.register(dtypes.float32.vector(lanes)) if lanes > 1 else None
+
+    def load(self, number: UOp) -> None:
+        """Read the scales of a block of k, when no products are in flight."""
+        if self._promotion is None or self._held is None:
+            return
+        b, values = self._b, self._scales(self._b.value(number))
+        lanes = itertools.chain(*map(_lanes, values))
+        whole = stack(list(lanes))
+        b.write(self._held, whole)
+        b.wgmma_wait(self._held)  # or the compiler reads them where they are needed
+
+    def _scales(self, number: UOp) -> list[UOp]:
+        """Return the scales of a block that are held: floats, and not too many."""
+        found: dict[UOp, None] = {}
+        for accumulator in range(self._accumulators):
+            for register in range(0, self._halves * self._registers, PAIR):
+                value, places = self._at(number, accumulator, register)
+                evaluator = Evaluator(self._b, places, self._columns.within, PAIR)
+                scales = self._columns.scales(value)
+                scales = [each for each in scales if each.dtype is dtypes.float32]
+                found.update(dict.fromkeys([evaluator.value(each) for each in scales]))
+        lanes = itertools.accumulate([each.dtype.lanes for each in found])
+        return [each for each, count in zip(found, lanes, strict=True) if count <= MOST_HELD]
+
+    def _at(self, number: UOp, accumulator: int, register: int) -> tuple[UOp, dict[UOp, UOp]]:
+        """Return the expression of a pair of sums, and the values of its ranges."""
+        assert self._promotion is not None, "only work on sums differs by place"
+        row, column = accumulator_position(self._layout, *self._block, 0, register)
+        places = dict(self._places)
+        places[self._flat.m] = self._first_row + (accumulator * GROUP_ROWS + row)
+        places[self._promotion.block] = number
+        return self._columns.values[column], places
+
+    def added(self, kept: UOp, total: UOp, number: UOp, accumulator: int, half: int) -> UOp:
+        """Return the sums of an accumulator, or a half of them, with those of a block.
+
+        Its scales are the ones that were read last.
+        """
+        if self._promotion is None:
+            return kept + total
+        number = self._b.value(number)
+        held = self._read_held(number)
+        added = []
+        for register in range(0, self._registers, PAIR):
+            value, places = self._at(number, accumulator, half * self._registers + register)
+            before, sums = [shuffle(x, x, (register, register + 1)) for x in (kept, total)]
+            outside = Evaluator(self._b, places, self._columns.within, PAIR)
+            found = {each: outside.value(each) for each in self._columns.scales(value)}
+            known = {each: held[found[each]] for each in found if found[each] in held}
+            known[self._promotion.partial] = sums
+            inside = Evaluator(self._b, places, self._columns.within, PAIR, known=known)
+            added.append(_add(inside, value, before))
+        return stack([each for pair in added for each in _lanes(pair)])
+
+    def _read_held(self, number: UOp) -> dict[UOp, UOp]:
+        """Return what the scales of a block are, by what reads them."""
+        if self._held is None:
+            return {}
+        whole = self._b.read(self._held)
+        values = self._scales(number)
+        held: dict[UOp, UOp] = {}
+        begin = 0
+        for each in values:
+            count = each.dtype.lanes
+            held[each] = _part(whole, begin, count)
+            begin += count
+        return held
+
+
+def _add(evaluator: Evaluator, value: UOp, before: UOp) -> UOp:
+    """Return a pair of sums and a value; a product is added without a rounding of its own."""
+    if value.op is not Op.MUL:
+        return before + _wide(evaluator.value(value))
+    x, y = [_wide(evaluator.value(each)) for each in value.operands]
+    return fma(x, y, before)
+
+
+def _lanes(x: UOp) -> list[UOp]:
+    return [x] if x.dtype.lanes == 1 else [lane(x, each) for each in range(x.dtype.lanes)]
+
+
+def _part(x: UOp, begin: int, lanes: int) -> UOp:
+    return lane(x, begin) if lanes == 1 else shuffle(x, x, range(begin, begin + lanes))
+
+
+def _wide(x: UOp) -> UOp:
+    return x if x.dtype.lanes == PAIR else splat(x, PAIR)
