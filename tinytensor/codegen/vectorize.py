@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from tinytensor.codegen.builder import Builder, lane, shuffle, splat, stack
@@ -9,9 +10,13 @@ from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.guards import conjuncts
 from tinytensor.ops.op import ELEMENTWISE, Op
+from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.sums import collect
-from tinytensor.ops.uop import UOp, const, exact_extent, require, walk
+from tinytensor.ops.uop import UOp, compare, const, exact_extent, require, walk
+from tinytensor.records import dataclass
 
+ACCESS_BYTES = 16  # of the widest access of a GPU's thread; buffers begin at multiples of it
+FARTHEST = 64  # elements from lane to lane beyond which vectors would hold none of the neighbors'
 TRUNCATING = {Op.FLOORDIV: Op.TRUNCDIV, Op.MOD: Op.TRUNCMOD}
 
 
@@ -150,6 +155,9 @@ class Evaluator:
         stride = self._common_stride(node)
         if stride == 0:
             return self._load_lane(node, 0)
+        pieces = None if stride else self._load_pieces(node)
+        if pieces is not None:
+            return pieces
         if stride not in (1, -1):
             zero = const(node.dtype, 0)
             numbers = range(self._lanes)
@@ -161,6 +169,21 @@ class Evaluator:
         where = (self._buffer(node), first)
         loaded = self._b.load_unwritten(*where, self._lanes, self._valid, guard)
         return loaded if stride == 1 else self._reverse(loaded)
+
+    def _load_pieces(self, node: UOp) -> UOp | None:
+        """Return what lies in several aligned vectors, of those; None if it does not."""
+        if self._lane_range is None or not self._b.aligns_vectors or self._valid < self._lanes:
+            return None
+        pieces = pieces_of(node, self._lane_range, self._lanes)
+        if pieces is None:
+            return None
+        point, width = self._at(0), pieces.width
+        loads = [point._load_vector(each, width) for each in pieces.vectors]
+        return stack([lane(loads[at // width], at % width) for at in pieces.lanes])
+
+    def _load_vector(self, node: UOp, lanes: int) -> UOp:
+        where = (self._buffer(node), self.value(node.operands[1]))
+        return self._b.load_unwritten(*where, lanes, lanes, self._guard(node))
 
     def _load_lane(self, node: UOp, number: int) -> UOp:
         point = self._at(number)
@@ -231,6 +254,78 @@ def aligned_stride(access: UOp, range_: UOp, lanes: int) -> int | None:
         return None
     lowest = 0 if stride == 1 else lanes - 1
     return stride if _is_multiple(access.operands[1], range_, lanes, -lowest) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Loads of `width` aligned elements, and the place that each lane has in them, end to end."""
+
+    vectors: tuple[UOp, ...]
+    width: int
+    lanes: tuple[int, ...]
+
+
+def pieces_of(load: UOp, range_: UOp, lanes: int) -> Pieces | None:
+    """Return the aligned vectors in which the lanes of a load lie: it begins amid one, or steps.
+
+    Of x[i + 1] where i + 1 < 64, lanes take the last seven of one vector and the first of the next,
+    which is not read beyond 64. No vector is read of which no lane is, so all lie in the buffer,
+    which is whole vectors.
+    """
+    param = load.operands[0]
+    step = stride_of(load.operands[1], range_)
+    if param.op is not Op.PARAM or not step or abs(step) > FARTHEST:
+        return None
+    width = ACCESS_BYTES // param.dtype.itemsize
+    while width > 1:
+        pieces = _pieces_of_width(load, range_, lanes, step, width)
+        if pieces is not None:
+            return pieces
+        width //= 2
+    return None
+
+
+def _pieces_of_width(load: UOp, range_: UOp, lanes: int, step: int, width: int) -> Pieces | None:
+    param, index, *guards = load.operands
+    total = collect(index)
+    factors = [factor for node, factor in total.coefficients.items() if node is not range_]
+    if any(each % width for each in (*factors, step * lanes, param.attrs.elements)):
+        return None
+    begin = total.constant % width
+    places = [begin + step * number for number in range(lanes)]
+    numbers = sorted({place // width for place in places})
+    claims = conjuncts(*guards) if guards else []
+    vectors: list[UOp] = []
+    for number in numbers:
+        ahead = number * width - begin
+        moved = [_moved(claim, range_, step, ahead, width) for claim in claims]
+        found = [each for each in moved if each is not None]
+        if len(found) < len(claims):
+            return None
+        guard = [simplify_index(functools.reduce(UOp.__and__, found))] if found else []
+        vectors.append(load.replace((param, simplify_index(index + ahead), *guard)))
+    at = [numbers.index(place // width) * width + place % width for place in places]
+    return Pieces(tuple(vectors), width, tuple(at))
+
+
+def _moved(claim: UOp, range_: UOp, step: int, ahead: int, width: int) -> UOp | None:
+    """Return a claim on an element as one on the vector so far ahead; None unless its lanes agree.
+
+    A claim on the element is one in which the range counts as it does in the index.
+    """
+    if stride_of(claim, range_) == 0:
+        return claim
+    if claim.op not in (Op.LT, Op.LE) or claim.operands[0].dtype is not dtypes.index:
+        return None
+    x, y = claim.operands
+    stride = stride_of(y - x, range_)
+    if not stride or step % stride:
+        return None
+    grows, scale = stride * step > 0, abs(step // stride)
+    x, y = x * scale, y * scale + (ahead if grows else -ahead)
+    last = 0 if claim.op is Op.LE else -1
+    is_whole = _is_multiple(y - x, range_, width, last if grows else last + 1)
+    return compare(claim.op, x, y) if is_whole else None
 
 
 def is_uniform(guard: UOp, range_: UOp, lanes: int) -> bool:
