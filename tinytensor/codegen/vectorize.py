@@ -302,8 +302,10 @@ def _pieces_of_width(load: UOp, range_: UOp, lanes: int, step: int, width: int) 
         found = [each for each in moved if each is not None]
         if len(found) < len(claims):
             return None
-        guard = [simplify_index(functools.reduce(UOp.__and__, found))] if found else []
-        vectors.append(load.replace((param, simplify_index(index + ahead), *guard)))
+        guard = simplify_index(functools.reduce(UOp.__and__, found, const(dtypes.bool, True)))
+        is_free = guard.op is Op.CONST and bool(guard.value)
+        operands = (param, simplify_index(index + ahead), guard)
+        vectors.append(load.replace(operands[:2] if is_free else operands))
     at = [numbers.index(place // width) * width + place % width for place in places]
     return Pieces(tuple(vectors), width, tuple(at))
 

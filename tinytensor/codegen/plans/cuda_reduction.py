@@ -91,7 +91,8 @@ def facts(kernel: Kernel, target: Target) -> CudaReductionFacts | str | None:
     if reason:
         return reason
     found = _share_out(merged, target)
-    if found.rereads_registers and any(each.fold.position is not None for each in found.folds):
+    has_position = any(each.fold.position is not None for each in found.folds)
+    if has_position and found.rereads_registers and not found.folds[0].taps:
         return _share_out(find_positions_by_value(merged), target)
     return found
 
