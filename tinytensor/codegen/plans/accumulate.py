@@ -225,13 +225,6 @@ class Accumulator:
         return Part(value, shuffle(after.position, before.position, lanes))
 
 
-def empty_part(fold: Fold, lanes: int) -> Part:
-    """Return the fold of no elements, in each lane."""
-    value = splat(const(fold.dtype, fold.combine.identity(fold.dtype)), lanes)
-    position = fold.position
-    return Part(value, None if position is None else splat(const(position, 0), lanes))
-
-
 def with_element(fold: Fold, before: Part, point: Evaluator, position: UOp, along: bool) -> Part:
     """Return a part with the element at a point, or one in each of its lanes, joined to it."""
     lanes = before.value.dtype.lanes

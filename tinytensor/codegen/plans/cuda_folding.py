@@ -13,7 +13,6 @@ from tinytensor.codegen.plans.accumulate import (
     Accumulator,
     Fold,
     Part,
-    empty_part,
     join,
     join_lanes,
     result_of,
@@ -47,13 +46,13 @@ LOOP_STEPS = 4  # loads in flight in a loop over more
 class SpreadFold:
     """A fold, how its elements are numbered, and how many launches come before its own.
 
-    A short one may have the fold of each of its elements, `taps`, which one thread takes in turn.
+    A thread takes all `taps` of a number in turn: elements of the fold, one or a few neighbors.
     """
 
     fold: Fold
     spread: Spread
     level: int
-    taps: tuple[Fold, ...] = ()
+    taps: tuple[Fold, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +77,10 @@ class CudaReductionFacts:
 
     def at_level(self, level: int) -> list[list[SpreadFold]]:
         """Return the folds of a level; those over the same elements together."""
-        groups: dict[tuple[Spread, bool], list[SpreadFold]] = {}
+        groups: dict[Spread, list[SpreadFold]] = {}
         for each in self.folds:
             if each.level == level:
-                groups.setdefault((each.spread, bool(each.taps)), []).append(each)
+                groups.setdefault(each.spread, []).append(each)
         return list(groups.values())
 
     @property
@@ -180,8 +179,7 @@ class _Launch:
     def _folded(self, level: int) -> Iterator[tuple[Fold, Part]]:
         """Fold what a level has, each of the team its share; give each fold's whole."""
         for together in self._facts.at_level(level):
-            shares = self._fold_taps(together) if together[0].taps else self._fold_shares(together)
-            for each, share in zip(together, shares, strict=True):
+            for each, share in zip(together, self._fold_shares(together), strict=True):
                 yield each.fold, self._team_fold.fold(each.fold, share)
 
     def join_and_store(self) -> Linear:
@@ -248,28 +246,17 @@ class _Launch:
             point = self._opened(spread, number)
             evaluator = point.evaluator()
             for each, accumulator in zip(together, accumulators, strict=True):
-                before = accumulator.part()
-                position = point.ranges[each.fold.ranges[0]]
-                accumulator.include(evaluator, position, along, lanes)
-                if inside is not None:
-                    accumulator.write(_chosen(inside, accumulator.part(), before))
+                before = after = accumulator.part()
+                for at, tap in enumerate(each.taps):
+                    position = point.ranges.get(each.fold.ranges[0], self._b.index(at))
+                    after = with_element(tap, after, evaluator, position, along)
+                accumulator.write(after if inside is None else _chosen(inside, after, before))
 
         self._walk_spread(spread, include, len(together))
         parts = [each.part() for each in accumulators]
         if not along:
             return parts
         return [join_lanes(each.fold, part) for each, part in zip(together, parts, strict=True)]
-
-    def _fold_taps(self, together: Sequence[SpreadFold]) -> list[Part]:
-        """Fold all elements of short folds; what they share is loaded once."""
-        evaluator = self._point.evaluator()
-        parts = []
-        for each in together:
-            part = empty_part(each.fold, self._point.lanes)
-            for number, tap in enumerate(each.taps):
-                part = with_element(tap, part, evaluator, self._b.index(number), along=False)
-            parts.append(part)
-        return parts
 
     # Chunks of a fold, through scratch memory.
     def _reserve(self, fold: Fold) -> list[UOp]:

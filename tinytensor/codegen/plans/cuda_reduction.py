@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tinytensor.codegen.plans.accumulate import Fold, factors_of, fold_levels, fold_of
+from tinytensor.codegen.plans.accumulate import Fold, fold_levels, fold_of
 from tinytensor.codegen.plans.amounts import is_whole
 from tinytensor.codegen.plans.cuda_folding import CudaReductionFacts, SpreadFold
 from tinytensor.codegen.plans.cuda_folding import lower as lower  # with the rest of the plan
@@ -25,20 +24,17 @@ from tinytensor.codegen.plans.spread import (
     takes_lanes,
 )
 from tinytensor.codegen.plans.team import Team
-from tinytensor.codegen.plans.together import fold_together
+from tinytensor.codegen.plans.together import MANY_FOLDS, fold_together, take_neighbors, taps_of
 from tinytensor.codegen.vectorize import stride_of
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.fragments import WARP_THREADS
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies
-from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import (
     UOp,
     const,
     exact_extent,
-    index_const,
-    substitute,
     substitute_all,
     walk,
 )
@@ -92,7 +88,7 @@ def facts(kernel: Kernel, target: Target) -> CudaReductionFacts | str | None:
         return reason
     found = _share_out(merged, target)
     has_position = any(each.fold.position is not None for each in found.folds)
-    if has_position and found.rereads_registers and not found.folds[0].taps:
+    if has_position and found.rereads_registers and found.folds[0].spread.ranges:
         return _share_out(find_positions_by_value(merged), target)
     return found
 
@@ -109,7 +105,7 @@ def describe(facts: CudaReductionFacts, target: Target) -> str:
     team = facts.team
     lanes = max(facts.kept.lanes, *[each.spread.lanes for each in facts.folds])
     shape = f"{team.members} threads fold one result, {team.across} at once"
-    if facts.folds[0].taps:
+    if not facts.folds[0].spread.ranges:
         shape = "each thread folds whole results"
     elif team.adjacent:
         shape = f"{team.across} x {team.members} threads fold neighboring results"
@@ -173,7 +169,7 @@ class _Space:
         spread: list[SpreadFold] = []
         for fold in self._folds:
             ranges = innermost(fold.ranges, self._last(fold))
-            spread.append(SpreadFold(fold, Spread(ranges, lanes), levels[fold.node]))
+            spread.append(SpreadFold(fold, Spread(ranges, lanes), levels[fold.node], (fold,)))
         return tuple(spread)
 
     # Along folded ranges.
@@ -188,11 +184,13 @@ class _Space:
         lanes = min(most_lanes(roots, last, self._target) for roots, last in along)
         while lanes > 1 and not all(_fits(roots, last, lanes) for roots, last in along):
             lanes //= 2
-        folds = self._spread_folds(lanes)
+        folds = take_neighbors(self._spread_folds(lanes))
         stored = self._stored(stored_last, lanes)
         kept = Spread(tuple(self._shared))
         vectors = _most_vectors(folds, stored)
         case = next((each for each in ROW_CASES if vectors <= each.vectors), LONG_ROW)
+        if len(folds) >= MANY_FOLDS:
+            case = min(case, ROW_CASES[-1], key=lambda each: each.threads)
         members = min(case.members, power_above(vectors))
         across = min(case.threads // members, power_above(kept.count))
         team = self._whole_team(across, members, kept, adjacent=False)
@@ -213,7 +211,7 @@ class _Space:
         while lanes > 1 and not _fits(roots, last, lanes):
             lanes //= 2
         kept = Spread(innermost(self._shared, last), lanes)
-        folds = self._spread_folds(1)
+        folds = take_neighbors(self._spread_folds(1))
         stored = self._stored(None, 1)
         vectors = _most_vectors(folds, stored)
         members = min(COLUMN_MEMBERS, power_above(vectors))
@@ -234,7 +232,7 @@ class _Space:
             return None
         if not self._shared or _most_vectors(spreads, None) > MOST_TAPS:
             return None
-        folds = tuple([replace(each, taps=_taps(each.fold)) for each in spreads])
+        folds = tuple([replace(e, spread=Spread(()), taps=taps_of(e.fold)) for e in spreads])
         roots = [tap.element for each in folds for tap in each.taps]
         last = self._last_stored()
         steps = [stride_of(each.operands[1], last) or 0 for each in accesses_of(roots)]
@@ -252,7 +250,7 @@ class _Space:
         return CudaReductionFacts(self._kernel, team, kept, folds, None, 1)
 
     def _last_stored(self) -> UOp:
-        """Return the kept range along which results are stored side by side, or the best to read."""
+        """Return the kept range along which results are side by side, or the best to read along."""
         for each in reversed(self._shared):
             if any(is_adjacent(store, each) for store in self._stores) and each.extent > 1:
                 return each
@@ -290,17 +288,6 @@ class _Space:
 def _fits(roots: Sequence[UOp], range_: UOp, lanes: int) -> bool:
     is_vector = takes_lanes(roots, range_, lanes) or moves_vectors(roots, range_, lanes)
     return is_whole(range_, lanes) and is_vector
-
-
-def _taps(fold: Fold) -> tuple[Fold, ...]:
-    """Return the fold of each element of a short one, in ascending order."""
-    taps = []
-    for places in itertools.product(*[range(each.extent) for each in fold.ranges]):
-        here = {each: index_const(place) for each, place in zip(fold.ranges, places, strict=True)}
-        element = simplify_index(substitute(fold.element, here))
-        factors = None if fold.factors is None else factors_of(element)
-        taps.append(replace(fold, element=element, factors=factors))
-    return tuple(taps)
 
 
 def _most_vectors(folds: Sequence[SpreadFold], stored: Spread | None) -> int:

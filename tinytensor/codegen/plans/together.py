@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tinytensor.codegen.plans.accumulate import Fold, factors_of
+from tinytensor.codegen.plans.cuda_folding import SpreadFold
 from tinytensor.codegen.plans.lanes import accesses_of
 from tinytensor.codegen.plans.merging import FOLDS, replace_ranges
 from tinytensor.codegen.vectorize import stride_of
@@ -14,11 +16,13 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import folded_ranges
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.uop import UOp, index_const, make_range, walk
+from tinytensor.ops.uop import UOp, index_const, make_range, substitute, walk
 from tinytensor.records import dataclass
 
 MOST_TOGETHER = 9  # results of a thread, each of perhaps eight lanes: their sums are registers
 WHOLE = 8  # a range of so many values is taken in whole
+MANY_FOLDS = 4  # that share the registers of a thread
+NEIGHBORS = 4  # elements that a step of many folds takes
 WORTH = 0.75  # the part of the loads that may be left
 
 
@@ -92,7 +96,7 @@ def _taken(kernel: Kernel, range_: UOp, folds: Sequence[UOp]) -> _Taken | None:
     loads = [
         (load, folded_ranges(fold)) for fold in folds for load in accesses_of(fold.operands[:1])
     ]
-    left = [_left(load, range_, count, folded) for load, folded in loads]
+    left = [part_left(load, range_, count, folded) for load, folded in loads]
     steps = [abs(stride_of(load.operands[1], range_) or 0) for load, _ in loads]
     apart = [step for step, each in zip(steps, left, strict=True) if 1 / count < each < 1]
     mean = sum(left) / max(1, len(left))
@@ -108,7 +112,7 @@ def _count(kernel: Kernel, range_: UOp) -> int:
     return 1 if is_stored_along else math.gcd(range_.extent, 4)
 
 
-def _left(load: UOp, range_: UOp, count: int, folded: Sequence[UOp]) -> float:
+def part_left(load: UOp, range_: UOp, count: int, folded: Sequence[UOp]) -> float:
     """Return the part of a load's elements that is left of those of `count` results."""
     index = load.operands[1]
     stride = stride_of(index, range_)
@@ -122,3 +126,56 @@ def _left(load: UOp, range_: UOp, count: int, folded: Sequence[UOp]) -> float:
             reached = apart // math.gcd(step, stride) + 1
             left = min(left, reached / (count * each.extent))
     return left
+
+
+# Elements that one thread takes in turn.
+def taps_of(fold: Fold) -> tuple[Fold, ...]:
+    """Return the fold of each element of a short one, in ascending order."""
+    places = itertools.product(*[range(each.extent) for each in fold.ranges])
+    numbers = [[index_const(number) for number in each] for each in places]
+    return tuple([_tap(fold, dict(zip(fold.ranges, each, strict=True))) for each in numbers])
+
+
+def _tap(fold: Fold, places: dict[UOp, UOp]) -> Fold:
+    element = simplify_index(substitute(fold.element, places))
+    factors = None if fold.factors is None else factors_of(element)
+    return replace(fold, element=element, factors=factors)
+
+
+def take_neighbors(folds: tuple[SpreadFold, ...]) -> tuple[SpreadFold, ...]:
+    """Let a step of many folds take neighboring elements, if these read the same."""
+    first = folds[0]
+    if len(folds) < MANY_FOLDS or any(each.spread != first.spread for each in folds):
+        return folds
+    alone = len(_loads(folds)) * NEIGHBORS
+    ranges = [each for each in first.spread.ranges if each is not first.spread.lane_range]
+    taken = [_with_neighbors(folds, each) for each in ranges if each.extent % NEIGHBORS == 0]
+    best = min(taken, key=lambda each: len(_loads(each)), default=folds)
+    return best if len(_loads(best)) <= WORTH * alone else folds
+
+
+def _with_neighbors(folds: tuple[SpreadFold, ...], range_: UOp) -> tuple[SpreadFold, ...]:
+    numbers = [
+        node.attrs.number
+        for each in folds
+        for node in walk(each.fold.node.operands)
+        if node.op is Op.RANGE
+    ]
+    groups = make_range(1 + max(numbers), range_.extent // NEIGHBORS)
+    spread = folds[0].spread
+    ranges = tuple([groups if each is range_ else each for each in spread.ranges])
+    places = [{range_: groups * NEIGHBORS + number} for number in range(NEIGHBORS)]
+    return tuple(
+        [
+            replace(
+                each,
+                spread=replace(spread, ranges=ranges),
+                taps=tuple([_tap(each.fold, at) for at in places]),
+            )
+            for each in folds
+        ]
+    )
+
+
+def _loads(folds: Sequence[SpreadFold]) -> list[UOp]:
+    return accesses_of([tap.element for each in folds for tap in each.taps])
