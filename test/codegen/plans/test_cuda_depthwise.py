@@ -11,10 +11,10 @@ from codegen.plans.test_cuda_hopper_windows import leaf
 from schedule.reading import kernels_of
 
 from tinytensor import autograd, dtypes
+from tinytensor.codegen.pieces_cuda import pieces_of
 from tinytensor.codegen.plan import choose
 from tinytensor.codegen.plans import cuda_reduction
-from tinytensor.codegen.plans.together import fold_together
-from tinytensor.codegen.vectorize import pieces_of
+from tinytensor.codegen.plans.spread_windows import fold_together
 from tinytensor.nn import functional
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.interpret_blocks import run_launches
@@ -225,6 +225,22 @@ def test_neighbors_that_share_rows_are_taken_together(kernel, least, stores):
     assert math.prod([each.extent for each in together.ranges]) * stores == math.prod(
         [each.extent for each in kernel.ranges]
     )
+
+
+@pytest.mark.parametrize(
+    "combine, extent, steps", [(Combine.MAX, 64, 16), (Combine.ARGMAX, 4800, 4800)]
+)
+def test_a_step_of_many_folds_takes_neighbors(combine, extent, steps):
+    i, h = make_range(0, 4), make_range(1, extent)
+    builder = KernelBuilder(i)
+    x = load(builder.param(dtypes.float32, extent + 4), i + h)
+    builder.store(i, fold(combine, x, h), 4)
+    kernel = builder.kernel()
+
+    facts = cuda_reduction.facts(kernel, MANY)
+
+    assert [each.spread.count for each in facts.folds] == [steps] * 4
+    assert_exact(kernel)
 
 
 @pytest.mark.gpu

@@ -6,8 +6,8 @@ from codegen.plans.plan_kernels import arrays_for, expected
 from codegen.plans.test_cuda_hopper_windows import kernel_of
 
 from tinytensor.codegen.plan import choose
-from tinytensor.codegen.plans import cuda_contraction
-from tinytensor.codegen.plans.block_windows import GATHERED_K
+from tinytensor.codegen.plans import block_windows, cuda_contraction
+from tinytensor.codegen.plans.block_windows import GATHERED_K, LEAST_PLACES
 from tinytensor.codegen.plans.tiling_cuda import MmaTiling
 from tinytensor.ops.interpret_blocks import run_launches
 from tinytensor.ops.op import Op
@@ -20,6 +20,11 @@ TINY = MmaTiling("tiny", 32, 64, GATHERED_K, 1, 2, stages=2)
 @pytest.fixture(autouse=True)
 def packs_small_products(monkeypatch):
     monkeypatch.setattr(cuda_contraction, "PACKED_PRODUCTS", 1)
+
+
+@pytest.fixture
+def gathers_short_rows(monkeypatch):
+    monkeypatch.setattr(block_windows, "LEAST_PLACES", 1)
 
 
 def gathered_of(facts):
@@ -53,6 +58,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.usefixtures("gathers_short_rows")
 @pytest.mark.parametrize("is_last", [False, True], ids=["channels second", "channels last"])
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 def test_windows_are_gathered(shapes, is_last):
@@ -63,6 +69,7 @@ def test_windows_are_gathered(shapes, is_last):
     assert_exact(kernel)
 
 
+@pytest.mark.usefixtures("gathers_short_rows")
 def test_the_gradient_of_an_input_is_gathered():
     kernel = kernel_of("input", (2, 40, 3, 5), (32, 40, 3, 3), padding=(1, 2))
 
@@ -70,6 +77,7 @@ def test_the_gradient_of_an_input_is_gathered():
     assert_exact(kernel)
 
 
+@pytest.mark.usefixtures("gathers_short_rows")
 @pytest.mark.parametrize(
     "which, shape, weight, options",
     [
@@ -84,6 +92,13 @@ def test_what_a_step_has_no_place_for_is_written_in_rows(which, shape, weight, o
 
     assert gathered_of(cuda_contraction.facts(kernel, SM80)) == 0
     assert_exact(kernel)
+
+
+@pytest.mark.parametrize("width, count", [(LEAST_PLACES, 1), (LEAST_PLACES - 1, 0)])
+def test_short_rows_are_written_out(width, count):
+    kernel = kernel_of("forward", (1, 32, 3, width), (8, 32, 3, 3), padding=1)
+
+    assert gathered_of(cuda_contraction.facts(kernel, SM80)) == count
 
 
 LARGE = ((64, 64, 56, 56), (64, 64, 3, 3))

@@ -23,8 +23,13 @@ from tinytensor.codegen.plans.spread import (
     power_above,
     takes_lanes,
 )
+from tinytensor.codegen.plans.spread_windows import (
+    MANY_FOLDS,
+    fold_together,
+    take_neighbors,
+    taps_of,
+)
 from tinytensor.codegen.plans.team import Team
-from tinytensor.codegen.plans.together import MANY_FOLDS, fold_together, take_neighbors, taps_of
 from tinytensor.codegen.vectorize import stride_of
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.fragments import WARP_THREADS

@@ -8,14 +8,9 @@ from collections.abc import Sequence
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import Builder
+from tinytensor.codegen.pieces_cuda import pieces_of
 from tinytensor.codegen.plans.lanes import accesses_of, best_lane_range
-from tinytensor.codegen.vectorize import (
-    Evaluator,
-    aligned_stride,
-    extent_value,
-    pieces_of,
-    stride_of,
-)
+from tinytensor.codegen.vectorize import Evaluator, aligned_stride, extent_value, stride_of
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
