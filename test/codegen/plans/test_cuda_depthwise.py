@@ -228,18 +228,18 @@ def test_neighbors_that_share_rows_are_taken_together(kernel, least, stores):
 
 
 @pytest.mark.parametrize(
-    "combine, extent, steps", [(Combine.MAX, 64, 16), (Combine.ARGMAX, 4800, 4800)]
+    "combine, extent, taps", [(Combine.MAX, 96, 4), (Combine.ADD, 95, 1), (Combine.ARGMAX, 2500, 1)]
 )
-def test_a_step_of_many_folds_takes_neighbors(combine, extent, steps):
-    i, h = make_range(0, 4), make_range(1, extent)
-    builder = KernelBuilder(i)
-    x = load(builder.param(dtypes.float32, extent + 4), i + h)
-    builder.store(i, fold(combine, x, h), 4)
+def test_a_step_of_many_folds_takes_neighbors(combine, extent, taps):
+    i, c, h = make_range(0, 4), make_range(1, 8), make_range(2, extent)
+    builder = KernelBuilder(i, c)
+    x = load(builder.param(dtypes.float32, (extent + 4) * 16), (i + h) * 16 + c)
+    builder.store(i * 8 + c, fold(combine, x, h), 4 * 8)
     kernel = builder.kernel()
 
     facts = cuda_reduction.facts(kernel, MANY)
 
-    assert [each.spread.count for each in facts.folds] == [steps] * 4
+    assert [len(each.taps) for each in facts.folds] == [taps] * 4
     assert_exact(kernel)
 
 
