@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from tinytensor.codegen.builder import Builder
+from tinytensor.codegen.builder import Builder, Pieces
+from tinytensor.codegen.pieces_cuda import pieces_of
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops import attrs as a
@@ -52,6 +53,10 @@ class BlockBuilder(Builder):
         self._shared_bytes = 0
         self._role_warps = 0
         self._running_threads = threads
+
+    def pieces_of(self, load: UOp, range_: UOp, lanes: int) -> Pieces | None:
+        """Return the aligned vectors in which lanes of an INDEXED load lie."""
+        return pieces_of(load, range_, lanes)
 
     def finish(self) -> Linear:
         """Return the finished form with its grid."""

@@ -19,8 +19,18 @@ from tinytensor.ops.kernel import Param
 from tinytensor.ops.linear import UNORDERED, Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import Number, UOp, const, make_param
+from tinytensor.records import dataclass
 
 ALIGNMENT_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Loads of `width` aligned elements, and the place that each lane has in them, end to end."""
+
+    vectors: tuple[UOp, ...]
+    width: int
+    lanes: tuple[int, ...]
 
 
 class Builder:
@@ -64,6 +74,10 @@ class Builder:
     def index(self, value: int) -> UOp:
         """Return a constant of the index dtype."""
         return const(self.index_dtype, value)
+
+    def pieces_of(self, load: UOp, range_: UOp, lanes: int) -> Pieces | None:
+        """Return the vectors in which lanes of an INDEXED load lie that are none themselves."""
+        return None
 
     # Blocks.
     @contextmanager

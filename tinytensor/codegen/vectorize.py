@@ -150,6 +150,9 @@ class Evaluator:
         stride = self._common_stride(node)
         if stride == 0:
             return self._load_lane(node, 0)
+        pieces = None if stride else self._load_pieces(node)
+        if pieces is not None:
+            return pieces
         if stride not in (1, -1):
             zero = const(node.dtype, 0)
             numbers = range(self._lanes)
@@ -161,6 +164,21 @@ class Evaluator:
         where = (self._buffer(node), first)
         loaded = self._b.load_unwritten(*where, self._lanes, self._valid, guard)
         return loaded if stride == 1 else self._reverse(loaded)
+
+    def _load_pieces(self, node: UOp) -> UOp | None:
+        """Return what lies in several aligned vectors, of those; None if it does not."""
+        if self._lane_range is None or self._valid < self._lanes:
+            return None
+        pieces = self._b.pieces_of(node, self._lane_range, self._lanes)
+        if pieces is None:
+            return None
+        point, width = self._at(0), pieces.width
+        loads = [point._load_vector(each, width) for each in pieces.vectors]
+        return stack([lane(loads[at // width], at % width) for at in pieces.lanes])
+
+    def _load_vector(self, node: UOp, lanes: int) -> UOp:
+        where = (self._buffer(node), self.value(node.operands[1]))
+        return self._b.load_unwritten(*where, lanes, lanes, self._guard(node))
 
     def _load_lane(self, node: UOp, number: int) -> UOp:
         point = self._at(number)
@@ -230,7 +248,7 @@ def aligned_stride(access: UOp, range_: UOp, lanes: int) -> int | None:
     if stride not in (1, -1):
         return None
     lowest = 0 if stride == 1 else lanes - 1
-    return stride if _is_multiple(access.operands[1], range_, lanes, -lowest) else None
+    return stride if is_multiple(access.operands[1], range_, lanes, -lowest) else None
 
 
 def is_uniform(guard: UOp, range_: UOp, lanes: int) -> bool:
@@ -251,11 +269,11 @@ def _changes_between_vectors(claim: UOp, range_: UOp, lanes: int) -> bool:
     stride = stride_of(margin, range_)
     last = 0 if claim.op is Op.LE else -1
     if stride == 1:
-        return _is_multiple(margin, range_, lanes, last)
-    return stride == -1 and _is_multiple(margin, range_, lanes, last + 1)
+        return is_multiple(margin, range_, lanes, last)
+    return stride == -1 and is_multiple(margin, range_, lanes, last + 1)
 
 
-def _is_multiple(index: UOp, range_: UOp, divisor: int, offset: int) -> bool:
+def is_multiple(index: UOp, range_: UOp, divisor: int, offset: int) -> bool:
     """Whether index + offset is a multiple of a divisor where the range is one."""
     total = collect(index)
     factors = [factor for node, factor in total.coefficients.items() if node is not range_]

@@ -32,33 +32,29 @@ class Stepping:
 
     @property
     def combs(self) -> list[Comb]:
-        """The combs of the axis, one for each remainder of places by the step."""
-        return [self._comb(number) for number in range(self.step)]
+        """The combs of the axis, in the order of their first places in the input."""
+        return [self._comb(place) for place in range(self.step)]
 
-    def _comb(self, number: int) -> Comb:
-        """Return the comb of places p * step + number of the input with its border."""
+    def _comb(self, place: int) -> Comb:
+        """Return the comb of places of the input a step apart, from one of the first on."""
+        first, number = divmod(self.before + place, self.step)
         reaching = [
             tap for tap in range(self.kernel) if (tap * self.apart - number) % self.step == 0
         ]
         divisor = math.gcd(self.apart, self.step)
-        first = reaching[0] if reaching else 0
-        begin = (first * self.apart - number) // self.step
-        return Comb(len(reaching), first, self.step // divisor, begin, self.apart // divisor)
-
-    @property
-    def first(self) -> int:
-        """The first place of a comb that is computed."""
-        return self.before // self.step
+        tap = reaching[0] if reaching else 0
+        begin = (tap * self.apart - number) // self.step - first
+        return Comb(len(reaching), tap, self.step // divisor, begin, self.apart // divisor)
 
     @property
     def places(self) -> int:
-        """How many places of a comb are computed."""
-        return (self.before + self.extent - 1) // self.step + 1 - self.first
+        """How many places each comb has; the last one of some may lie beyond the input."""
+        return -(-self.extent // self.step)
 
     def border(self, comb: Comb, results: int) -> tuple[int, int]:
         """Return what the gradient of that many results is padded by, so that taps find it."""
         reach = comb.apart * (comb.taps - 1)
-        left = reach + comb.begin - self.first
+        left = reach + comb.begin
         return left, self.places + reach - left - results
 
 
@@ -98,9 +94,7 @@ def input_gradient(
     whole = woven.permute(count, count + 1, *order).reshape(
         *parts[0].shape[:2], *[n * step for n, step in zip(places, steps, strict=True)]
     )
-    begins = [each.before - each.first * each.step for each in axes]
-    inside = [slice(begin, begin + each.extent) for begin, each in zip(begins, axes, strict=True)]
-    return whole[(..., *inside)]
+    return whole[(..., *[slice(each.extent) for each in axes])]
 
 
 def _comb_gradient(

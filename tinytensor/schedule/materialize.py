@@ -279,7 +279,8 @@ class Chooser:
             return Draft("store", node, (reason,))
         if node.op is Op.GATHER and self.builder.fuse:
             return self._weigh(node, use)
-        if (node.operands and node.op not in ELEMENTWISE) or reads_no_memory(node):
+        is_view = node.operands and node.op not in ELEMENTWISE
+        if is_view or reads_no_memory(node) or widens_memory(node):
             return None
         ways = ways_of(node)
         if ways > 1 and ways * len(use) > MOST_WAYS:
@@ -436,3 +437,20 @@ def reads_no_memory(node: UOp) -> bool:
     while node.op is Op.CAST:
         node = node.operands[0]
     return node.dtype is dtypes.index
+
+
+def widens_memory(node: UOp) -> bool:
+    """Whether a node only widens what lies in memory, which holds it in fewer bytes."""
+    is_wider = node.op is Op.CAST and node.dtype.is_float and _widens(node)
+    return is_wider and below_views(node.operands[0]).op is Op.BUFFER
+
+
+def _below_casts(factor: UOp) -> UOp:
+    """Return the first computed or stored node below a factor, which a product widens itself."""
+    while factor.op in VIEWS or (factor.op is Op.CAST and _widens(factor)):
+        factor = factor.operands[0]
+    return factor
+
+
+def _widens(cast: UOp) -> bool:
+    return cast.operands[0].dtype.itemsize < cast.dtype.itemsize

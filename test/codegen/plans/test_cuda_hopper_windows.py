@@ -40,12 +40,12 @@ def packs_small_products(monkeypatch):
     monkeypatch.setattr(cuda_contraction, "PACKED_PRODUCTS", 1)
 
 
-def leaf(shape, is_last):
+def leaf(shape, is_last, dtype=F16):
     """A tensor with memory of its own, channels second or innermost."""
     if not is_last:
-        return Tensor.zeros(shape, dtype=F16).contiguous().realize()
+        return Tensor.zeros(shape, dtype=dtype).contiguous().realize()
     n, channels, *places = shape
-    held = Tensor.zeros((n, *places, channels), dtype=F16).contiguous().realize()
+    held = Tensor.zeros((n, *places, channels), dtype=dtype).contiguous().realize()
     return held.permute(0, -1, *range(1, len(shape) - 1))
 
 

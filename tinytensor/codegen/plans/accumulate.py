@@ -211,28 +211,10 @@ class Accumulator:
         which the first `valid` exist; otherwise each lane is a fold of its own.
         """
         before = self.part()
-        after = self._with_element(before, point, position, along)
+        after = with_element(self._fold, before, point, position, along)
         if along and valid < self._lanes:
             after = self._blend(before, after, valid)
         self.write(after)
-
-    def _with_element(self, before: Part, point: Evaluator, position: UOp, along: bool) -> Part:
-        fold = self._fold
-        if fold.factors is not None:
-            x, y = [self._wide(point.value(each)) for each in fold.factors]
-            return Part(fma(x, y, before.value))
-        element = self._wide(cast(point.value(fold.element), fold.dtype))
-        if fold.position is None or before.position is None:
-            return Part(binary(COMBINE_OPS[fold.combine], before.value, element))
-        here = self._wide(cast(position, fold.position))
-        if along and self._lanes > 1:
-            here = here + stack([const(fold.position, i) for i in range(self._lanes)])
-        wins = beats(fold, element, before.value)
-        value = where(wins, element, before.value)
-        return Part(value, where(wins, here, before.position))
-
-    def _wide(self, value: UOp) -> UOp:
-        return splat(value, self._lanes) if value.dtype.lanes == 1 else value
 
     def _blend(self, before: Part, after: Part, valid: int) -> Part:
         """Take the valid lanes of `after` and the others of `before`."""
@@ -241,6 +223,27 @@ class Accumulator:
         if before.position is None or after.position is None:
             return Part(value)
         return Part(value, shuffle(after.position, before.position, lanes))
+
+
+def with_element(fold: Fold, before: Part, point: Evaluator, position: UOp, along: bool) -> Part:
+    """Return a part with the element at a point, or one in each of its lanes, joined to it."""
+    lanes = before.value.dtype.lanes
+
+    def wide(value: UOp) -> UOp:
+        return splat(value, lanes) if value.dtype.lanes == 1 else value
+
+    if fold.factors is not None:
+        x, y = [wide(point.value(each)) for each in fold.factors]
+        return Part(fma(x, y, before.value))
+    element = wide(cast(point.value(fold.element), fold.dtype))
+    if fold.position is None or before.position is None:
+        return Part(binary(COMBINE_OPS[fold.combine], before.value, element))
+    here = wide(cast(position, fold.position))
+    if along and lanes > 1:
+        here = here + stack([const(fold.position, i) for i in range(lanes)])
+    wins = beats(fold, element, before.value)
+    value = where(wins, element, before.value)
+    return Part(value, where(wins, here, before.position))
 
 
 def result_of(fold: Fold, part: Part) -> UOp:

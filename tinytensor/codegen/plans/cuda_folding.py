@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -16,12 +16,14 @@ from tinytensor.codegen.plans.accumulate import (
     join,
     join_lanes,
     result_of,
+    with_element,
 )
 from tinytensor.codegen.plans.nest import Point, emit
 from tinytensor.codegen.plans.spread import (
     Spread,
     empty_launch,
     index_dtype_for,
+    power_above,
     remainder,
     scaled,
 )
@@ -42,11 +44,15 @@ LOOP_STEPS = 4  # loads in flight in a loop over more
 
 @dataclass(frozen=True, slots=True)
 class SpreadFold:
-    """A fold, how its elements are numbered, and how many launches come before its own."""
+    """A fold, how its elements are numbered, and how many launches come before its own.
+
+    A thread takes all `taps` of a number in turn: elements of the fold, one or a few neighbors.
+    """
 
     fold: Fold
     spread: Spread
     level: int
+    taps: tuple[Fold, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,27 @@ class CudaReductionFacts:
         """How many folds follow one another."""
         return 1 + max(each.level for each in self.folds)
 
+    def at_level(self, level: int) -> list[list[SpreadFold]]:
+        """Return the folds of a level; those over the same elements together."""
+        groups: dict[Spread, list[SpreadFold]] = {}
+        for each in self.folds:
+            if each.level == level:
+                groups.setdefault(each.spread, []).append(each)
+        return list(groups.values())
+
+    @property
+    def joining(self) -> CudaReductionFacts:
+        """How chunks are joined where nothing but results is stored: one result a member."""
+        if self.stored is not None or self.kept.is_open:
+            return self
+        results = self.kept.count * self.kept.lanes
+        threads = self.team.threads
+        across = threads // min(threads, power_above(self.chunks))
+        while results % across:
+            across //= 2
+        team = Team(across, threads // across, adjacent=True)
+        return replace(self, team=team, kept=Spread(self.kept.ranges))
+
     @property
     def rereads_registers(self) -> bool:
         """Whether each thread's elements stay in registers from one fold to the next."""
@@ -88,7 +115,7 @@ def lower(facts: CudaReductionFacts, target: Target) -> tuple[Linear, ...]:
     if facts.chunks == 1:
         return (_Launch(facts, 1).fold_and_store(),)
     partial = [_Launch(facts, facts.chunks).fold_level(level) for level in range(facts.levels)]
-    last = _Launch(facts, 1 if facts.stored is None else facts.chunks)
+    last = _Launch(facts.joining, 1 if facts.stored is None else facts.chunks)
     return (*partial, last.join_and_store())
 
 
@@ -136,20 +163,24 @@ class _Launch:
     # The launches.
     def fold_and_store(self) -> Linear:
         """Fold everything, level by level, and store."""
-        for each in self._facts.folds:
-            part = self._team_fold.fold(each.fold, self._fold_share(each))
-            self._know(each.fold, part)
+        for level in range(self._facts.levels):
+            for fold, part in self._folded(level):
+                self._know(fold, part)
         self._store()
         return self._b.finish()
 
     def fold_level(self, level: int) -> Linear:
         """Fold this block's chunk of the folds of a level into scratch memory."""
         self._join_chunks(level)
-        for each in self._facts.folds:
-            if each.level == level:
-                part = self._team_fold.fold(each.fold, self._fold_share(each))
-                self._write_chunk(each.fold, part)
+        for fold, part in self._folded(level):
+            self._write_chunk(fold, part)
         return self._b.finish()
+
+    def _folded(self, level: int) -> Iterator[tuple[Fold, Part]]:
+        """Fold what a level has, each of the team its share; give each fold's whole."""
+        for together in self._facts.at_level(level):
+            for each, share in zip(together, self._fold_shares(together), strict=True):
+                yield each.fold, self._team_fold.fold(each.fold, share)
 
     def join_and_store(self) -> Linear:
         """Join the chunks of all folds and store."""
@@ -161,16 +192,17 @@ class _Launch:
         self._point.known[fold.node] = self._b.value(result_of(fold, part))
 
     # Shares of one thread.
-    def _walk(self, count: int, first: UOp, width: int, step: Step) -> None:
-        """Take the numbers first, first + width, .. below count.
+    def _walk(self, count: int, first: UOp, width: int, step: Step, together: int = 1) -> None:
+        """Take the numbers first, first + width, .. below count, in steps of so many folds.
 
         What may lie beyond the end is moved onto the last number, and told to the step.
         """
-        steps = -(-count // width)
-        looped = count // width // LOOP_STEPS * LOOP_STEPS if steps > MOST_UNROLLED else 0
+        steps, at_once = -(-count // width), max(1, LOOP_STEPS // together)
+        is_long = steps > (MOST_UNROLLED if together < LOOP_STEPS else 1)
+        looped = count // width // at_once * at_once if is_long else 0
         if looped:
-            with self._b.loop(0, looped * width, LOOP_STEPS * width) as begin:
-                for at in range(LOOP_STEPS):
+            with self._b.loop(0, looped * width, at_once * width) as begin:
+                for at in range(at_once):
                     step(first + (begin + at * width if at else begin), None)
         for at in range(looped, steps):
             number = first + at * width if at else first
@@ -179,11 +211,11 @@ class _Launch:
             else:
                 step(binary(Op.MIN, number, count - 1), number < count)
 
-    def _walk_spread(self, spread: Spread, step: Step) -> None:
+    def _walk_spread(self, spread: Spread, step: Step, together: int = 1) -> None:
         """Take this thread's share of the numbers of a spread."""
         count = spread.numbers(self._b)
         if isinstance(count, int):
-            self._walk(count, self._first, self._width, step)
+            self._walk(count, self._first, self._width, step, together)
             return
         b, first, width = self._b, self._first, self._width
         at_once = LOOP_STEPS * width
@@ -203,24 +235,28 @@ class _Launch:
             point = point.widened(range_, value, lanes, lanes)
         return point
 
-    def _fold_share(self, each: SpreadFold) -> Part:
-        """Fold this thread's elements."""
-        fold, spread = each.fold, each.spread
+    def _fold_shares(self, together: Sequence[SpreadFold]) -> list[Part]:
+        """Fold this thread's elements of folds that take the same ones."""
+        spread = together[0].spread
         along = spread.lanes > 1
         lanes = spread.lanes if along else self._point.lanes
-        accumulator = Accumulator(self._b, fold, lanes)
+        accumulators = [Accumulator(self._b, each.fold, lanes) for each in together]
 
         def include(number: UOp, inside: UOp | None) -> None:
             point = self._opened(spread, number)
-            before = accumulator.part()
-            position = point.ranges[fold.ranges[0]]
-            accumulator.include(point.evaluator(), position, along, lanes)
-            if inside is not None:
-                accumulator.write(_chosen(inside, accumulator.part(), before))
+            evaluator = point.evaluator()
+            for each, accumulator in zip(together, accumulators, strict=True):
+                before = after = accumulator.part()
+                for at, tap in enumerate(each.taps):
+                    position = point.ranges.get(each.fold.ranges[0], self._b.index(at))
+                    after = with_element(tap, after, evaluator, position, along)
+                accumulator.write(after if inside is None else _chosen(inside, after, before))
 
-        self._walk_spread(spread, include)
-        part = accumulator.part()
-        return join_lanes(fold, part) if along else part
+        self._walk_spread(spread, include, len(together))
+        parts = [each.part() for each in accumulators]
+        if not along:
+            return parts
+        return [join_lanes(each.fold, part) for each, part in zip(together, parts, strict=True)]
 
     # Chunks of a fold, through scratch memory.
     def _reserve(self, fold: Fold) -> list[UOp]:
@@ -233,9 +269,9 @@ class _Launch:
         return [self._b.workspace(dtype, elements) for dtype in kinds]
 
     def _slot(self, lane: int, chunk: UOp) -> UOp:
-        facts = self._facts
-        chunk = chunk + lane * facts.chunks if lane else chunk
-        return scaled(chunk, facts.kept.count) + self._number
+        kept = self._facts.kept
+        first = scaled(chunk, kept.count * kept.lanes) + scaled(self._number, kept.lanes)
+        return first + lane if lane else first
 
     def _write_chunk(self, fold: Fold, part: Part) -> None:
         values = [part.value] if part.position is None else [part.value, part.position]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tinytensor.codegen.plans.accumulate import Fold, fold_levels, fold_of
 from tinytensor.codegen.plans.amounts import is_whole
@@ -16,16 +17,32 @@ from tinytensor.codegen.plans.spread import (
     Spread,
     choose_last,
     innermost,
+    is_adjacent,
     most_lanes,
+    moves_vectors,
+    power_above,
     takes_lanes,
 )
+from tinytensor.codegen.plans.spread_windows import (
+    MANY_FOLDS,
+    fold_together,
+    take_neighbors,
+    taps_of,
+)
 from tinytensor.codegen.plans.team import Team
+from tinytensor.codegen.vectorize import stride_of
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.fragments import WARP_THREADS
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies
-from tinytensor.ops.uop import UOp, exact_extent, walk
+from tinytensor.ops.uop import (
+    UOp,
+    const,
+    exact_extent,
+    substitute_all,
+    walk,
+)
 from tinytensor.records import dataclass
 from tinytensor.target import Target
 
@@ -57,6 +74,10 @@ ROW_BLOCKS = 4
 COLUMN_BLOCKS = 8
 LEAST_STEPS = 16  # of a thread, below which one launch is as fast as two
 CHUNK_STEPS = 4  # that a thread keeps when chunks share its work
+NEAR = 4  # elements from the window of one result to the next, so that a line serves both
+MOST_TAPS = 64  # elements of a fold that a thread takes alone, one after another in the code
+LONG_FOLD = 32  # elements from which on it does not count how a result is stored
+LEAST_FOLDED = 2048  # elements of all results for each multiprocessor, to take some together
 
 
 def facts(kernel: Kernel, target: Target) -> CudaReductionFacts | str | None:
@@ -67,14 +88,21 @@ def facts(kernel: Kernel, target: Target) -> CudaReductionFacts | str | None:
     if not any(node.op in FOLDS for node in walk((kernel.sink,))):
         return None
     merged = merge_ranges(kernel)
-    space = _Space(merged, target)
-    reason = space.obstacle()
+    reason = _Space(merged, target).obstacle()
     if reason:
         return reason
-    found = space.facts()
-    if found.rereads_registers and any(each.fold.position is not None for each in found.folds):
-        return _Space(find_positions_by_value(merged), target).facts()
+    found = _share_out(merged, target)
+    has_position = any(each.fold.position is not None for each in found.folds)
+    if has_position and found.rereads_registers and found.folds[0].spread.ranges:
+        return _share_out(find_positions_by_value(merged), target)
     return found
+
+
+def _share_out(kernel: Kernel, target: Target) -> CudaReductionFacts:
+    """Choose threads for whole results, rows where folded ranges are contiguous, or columns."""
+    in_rows = _Space(kernel, target).prefers_rows()
+    space = _Space(fold_together(kernel, LEAST_FOLDED * target.multiprocessors), target)
+    return space.alone(in_rows) or (space.rows() if in_rows else space.columns())
 
 
 def describe(facts: CudaReductionFacts, target: Target) -> str:
@@ -82,7 +110,9 @@ def describe(facts: CudaReductionFacts, target: Target) -> str:
     team = facts.team
     lanes = max(facts.kept.lanes, *[each.spread.lanes for each in facts.folds])
     shape = f"{team.members} threads fold one result, {team.across} at once"
-    if team.adjacent:
+    if not facts.folds[0].spread.ranges:
+        shape = "each thread folds whole results"
+    elif team.adjacent:
         shape = f"{team.across} x {team.members} threads fold neighboring results"
     parts = f"; {facts.chunks} blocks share each fold" if facts.chunks > 1 else ""
     return f"{'columns' if team.adjacent else 'rows'}: {shape}, in vectors of {lanes}{parts}."
@@ -114,13 +144,12 @@ class _Space:
             return "it may have no results at launch; the last thread's would be read."
         return ""
 
-    def facts(self) -> CudaReductionFacts:
-        """Choose rows where folded ranges are the most contiguous ones, else columns."""
+    def prefers_rows(self) -> bool:
+        """Whether folded ranges are more contiguous than kept ones."""
         row_costs = [self._row_cost(fold) for fold in self._folds]
-        columns = [each for each in self._shared if each.extent > 1]
         accesses = accesses_of((self._kernel.sink,))
-        column_cost = min([vector_cost(accesses, each) for each in columns], default=math.inf)
-        return self._rows() if max(row_costs) <= column_cost else self._columns(columns)
+        costs = [vector_cost(accesses, each) for each in self._shared if each.extent > 1]
+        return max(row_costs) <= min(costs, default=math.inf)
 
     def _row_cost(self, fold: Fold) -> float:
         last = self._last(fold)
@@ -130,6 +159,13 @@ class _Space:
         others = [each.node for each in self._folds if each is not fold]
         return accesses_of((fold.element,), stop=others)
 
+    def _column_accesses(self) -> list[UOp]:
+        """Return what counts along a kept range: of long folds what they read alone."""
+        extents = [math.prod([each.extent for each in fold.ranges]) for fold in self._folds]
+        if min(extents) < LONG_FOLD:
+            return accesses_of((self._kernel.sink,))
+        return accesses_of([each.element for each in self._folds])
+
     def _last(self, fold: Fold) -> UOp:
         return choose_last(self._accesses(fold), fold.ranges)
 
@@ -138,11 +174,11 @@ class _Space:
         spread: list[SpreadFold] = []
         for fold in self._folds:
             ranges = innermost(fold.ranges, self._last(fold))
-            spread.append(SpreadFold(fold, Spread(ranges, lanes), levels[fold.node]))
+            spread.append(SpreadFold(fold, Spread(ranges, lanes), levels[fold.node], (fold,)))
         return tuple(spread)
 
     # Along folded ranges.
-    def _rows(self) -> CudaReductionFacts:
+    def rows(self) -> CudaReductionFacts:
         """Let some lanes, warps or a block share each row, in vectors along it."""
         along: list[tuple[tuple[UOp, ...], UOp]]
         along = [((fold.element,), self._last(fold)) for fold in self._folds]
@@ -153,11 +189,13 @@ class _Space:
         lanes = min(most_lanes(roots, last, self._target) for roots, last in along)
         while lanes > 1 and not all(_fits(roots, last, lanes) for roots, last in along):
             lanes //= 2
-        folds = self._spread_folds(lanes)
+        folds = take_neighbors(self._spread_folds(lanes))
         stored = self._stored(stored_last, lanes)
         kept = Spread(tuple(self._shared))
         vectors = _most_vectors(folds, stored)
         case = next((each for each in ROW_CASES if vectors <= each.vectors), LONG_ROW)
+        if len(folds) >= MANY_FOLDS:
+            case = min(case, ROW_CASES[-1], key=lambda each: each.threads)
         members = min(case.members, power_above(vectors))
         across = min(case.threads // members, power_above(kept.count))
         team = self._whole_team(across, members, kept, adjacent=False)
@@ -170,15 +208,15 @@ class _Space:
         return Spread(innermost(self._apart, last or self._apart[-1]), lanes if last else 1)
 
     # Along a kept range.
-    def _columns(self, candidates: Sequence[UOp]) -> CudaReductionFacts:
+    def columns(self) -> CudaReductionFacts:
         """Give each thread a vector of neighboring results, folded over a share of the rows."""
+        last = choose_last(self._column_accesses(), self._shared)
         roots = (self._kernel.sink,)
-        last = choose_last(accesses_of(roots), candidates)
         lanes = most_lanes(roots, last, self._target)
         while lanes > 1 and not _fits(roots, last, lanes):
             lanes //= 2
         kept = Spread(innermost(self._shared, last), lanes)
-        folds = self._spread_folds(1)
+        folds = take_neighbors(self._spread_folds(1))
         stored = self._stored(None, 1)
         vectors = _most_vectors(folds, stored)
         members = min(COLUMN_MEMBERS, power_above(vectors))
@@ -187,6 +225,41 @@ class _Space:
         team = self._whole_team(across, members, kept, adjacent=True)
         chunks = self._chunks(team, kept.count, vectors, COLUMN_BLOCKS)
         return CudaReductionFacts(self._kernel, team, kept, folds, stored, chunks)
+
+    # Whole results.
+    def alone(self, in_rows: bool) -> CudaReductionFacts | None:
+        """Let a thread fold whole results, if folds are short and results many; None if not.
+
+        In place of rows, if neighboring results read neighboring elements.
+        """
+        spreads = self._spread_folds(1)
+        if self._apart or any(each.level or each.spread.is_open for each in spreads):
+            return None
+        if not self._shared or _most_vectors(spreads, None) > MOST_TAPS:
+            return None
+        folds = tuple([replace(e, spread=Spread(()), taps=taps_of(e.fold)) for e in spreads])
+        roots = [tap.element for each in folds for tap in each.taps]
+        last = self._last_stored()
+        steps = [stride_of(each.operands[1], last) or 0 for each in accesses_of(roots)]
+        is_near = any(0 < abs(step) <= NEAR for step in steps)
+        nothing = {each.node: const(each.node.dtype, 0) for each in self._folds}
+        roots += substitute_all(self._stores, nothing)
+        lanes = most_lanes(roots, last, self._target)
+        while lanes > 1 and not (is_whole(last, lanes) and moves_vectors(roots, last, lanes)):
+            lanes //= 2
+        kept = Spread(innermost(self._shared, last), lanes)
+        is_many = kept.count >= COLUMN_THREADS * self._target.multiprocessors
+        if not is_many or (in_rows and not is_near):
+            return None
+        team = self._whole_team(COLUMN_THREADS, 1, kept, adjacent=True)
+        return CudaReductionFacts(self._kernel, team, kept, folds, None, 1)
+
+    def _last_stored(self) -> UOp:
+        """Return the kept range along which results are side by side, or the best to read along."""
+        for each in reversed(self._shared):
+            if any(is_adjacent(store, each) for store in self._stores) and each.extent > 1:
+                return each
+        return choose_last(self._column_accesses(), self._shared)
 
     # Threads and blocks.
     def _whole_team(self, across: int, members: int, kept: Spread, adjacent: bool) -> Team:
@@ -208,6 +281,8 @@ class _Space:
         blocks = -(-results // team.across)
         if blocks == 0 or vectors <= LEAST_STEPS * team.members:
             return 1
+        # Several folds take the registers of so many blocks.
+        blocks_each = max(2, blocks_each // len(self._folds))
         wanted = blocks_each * self._target.multiprocessors // blocks
         if self._apart:
             # Every block of the next launch joins all chunks: no more work than its own chunk.
@@ -216,18 +291,10 @@ class _Space:
 
 
 def _fits(roots: Sequence[UOp], range_: UOp, lanes: int) -> bool:
-    return is_whole(range_, lanes) and takes_lanes(roots, range_, lanes)
+    is_vector = takes_lanes(roots, range_, lanes) or moves_vectors(roots, range_, lanes)
+    return is_whole(range_, lanes) and is_vector
 
 
 def _most_vectors(folds: Sequence[SpreadFold], stored: Spread | None) -> int:
     counts = [each.spread.count for each in folds]
     return max([*counts, stored.count if stored is not None else 1])
-
-
-def power_above(number: int) -> int:
-    """Return the least power of two that is not below a number, at least 1.
-
-    >>> power_above(5), power_above(8), power_above(0)
-    (8, 8, 1)
-    """
-    return 1 << max(0, number - 1).bit_length()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import Builder
+from tinytensor.codegen.pieces_cuda import pieces_of
 from tinytensor.codegen.plans.lanes import accesses_of, best_lane_range
 from tinytensor.codegen.vectorize import Evaluator, aligned_stride, extent_value, stride_of
 from tinytensor.dtype import DType, dtypes
@@ -125,6 +126,17 @@ def takes_lanes(roots: Sequence[UOp], range_: UOp, lanes: int) -> bool:
     return bool(adjacent) and len(aligned) == len(adjacent)
 
 
+def moves_vectors(roots: Sequence[UOp], range_: UOp, lanes: int) -> bool:
+    """Whether all that is read along a range lies in few vectors, and what is written in one."""
+    for each in accesses_of(roots):
+        is_vector = aligned_stride(each, range_, lanes) is not None
+        if each.op is Op.LOAD and not is_vector and pieces_of(each, range_, lanes) is None:
+            return False
+        if each.op is Op.STORE and not is_vector and is_adjacent(each, range_):
+            return False
+    return True
+
+
 def is_adjacent(access: UOp, range_: UOp) -> bool:
     """Whether an access takes the next or the last element at the next value of a range."""
     return stride_of(access.operands[1], range_) in (1, -1)
@@ -138,3 +150,12 @@ def index_dtype_for(kernel: Kernel, numbers: int) -> DType:
 def empty_launch(kernel: Kernel) -> BlockBuilder:
     """Return the builder of a launch that does nothing: one block, for kernels without elements."""
     return BlockBuilder(kernel.name, kernel.params, kernel.index_dtype, (1, 1, 1), 32)
+
+
+def power_above(number: int) -> int:
+    """Return the least power of two that is not below a number, at least 1.
+
+    >>> power_above(5), power_above(8), power_above(0)
+    (8, 8, 1)
+    """
+    return 1 << max(0, number - 1).bit_length()

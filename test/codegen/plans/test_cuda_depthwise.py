@@ -1,0 +1,256 @@
+"""Convolutions of each channel by itself on a GPU: threads fold whole windows, several together."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from codegen.gpu_machine import run_on_device
+from codegen.plans.plan_kernels import KernelBuilder, arrays_for, expected, fold, load
+from codegen.plans.test_cuda_hopper_windows import leaf
+from schedule.reading import kernels_of
+
+from tinytensor import autograd, dtypes
+from tinytensor.codegen.pieces_cuda import pieces_of
+from tinytensor.codegen.plan import choose
+from tinytensor.codegen.plans import cuda_reduction
+from tinytensor.codegen.plans.spread_windows import fold_together
+from tinytensor.nn import functional
+from tinytensor.ops.attrs import Combine
+from tinytensor.ops.interpret_blocks import run_launches
+from tinytensor.ops.op import Op
+from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.uop import index_const, make_range
+from tinytensor.ops.verify import verify_linear
+from tinytensor.runtime.device import Device
+from tinytensor.target import SM90A
+
+MANY = replace(SM90A, multiprocessors=0)  # however few results there are, they fill it
+
+
+def kernel_of(which, shape, taps, is_last, dtype, **options):
+    """The kernel of a convolution of each channel, or of a gradient of it."""
+    channels = shape[1]
+    x = leaf(shape, is_last, dtype).requires_grad_()
+    weight = leaf((channels, 1, *taps), False, dtype).requires_grad_()
+    result = functional.conv2d(x, weight, groups=channels, **options)
+    if which != "forward":
+        g = leaf(result.shape, is_last, dtype)
+        (result,) = autograd.grad(result, [{"input": x, "weight": weight}[which]], g)
+    if is_last and which != "weight":
+        result = result.permute(0, 2, 3, 1).contiguous()
+    return kernels_of(result, target=SM90A)[-1]
+
+
+def assert_exact(kernel, target=MANY):
+    choice = choose(kernel, target)
+    for each in choice.linears:
+        verify_linear(each)
+    arrays = arrays_for(kernel)
+    results = [each.copy() for each in arrays]
+
+    run_launches(choice.linears, results)
+
+    for result, want in zip(results, expected(kernel, arrays), strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
+
+
+SHAPES = [
+    ((2, 8, 8, 16), (3, 3), {"padding": 1}),
+    ((2, 8, 6, 8), (3, 5), {"padding": (1, 2)}),
+    ((1, 8, 9, 16), (3, 3), {"padding": 1, "stride": 2}),
+    ((1, 16, 8, 24), (1, 3), {"padding": (0, 2), "dilation": 2}),
+    ((2, 3, 7, 5), (3, 3), {}),
+    ((1, 8, 8, 24), (7, 7), {"padding": 3}),
+]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("is_last", [False, True], ids=["channels second", "channels last"])
+@pytest.mark.parametrize("which", ["forward", "input", "weight"])
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_each_channel_is_convolved(which, shapes, is_last, dtype):
+    shape, taps, options = shapes
+    kernel = kernel_of(which, shape, taps, is_last, dtype, **options)
+
+    assert_exact(kernel)
+
+
+def loads_of(linear):
+    return [node for node in linear.statements if node.op is Op.LOAD]
+
+
+def test_a_thread_reads_each_row_of_several_windows_once():
+    kernel = kernel_of("forward", (64, 128, 56, 56), (3, 3), False, dtypes.float16, padding=1)
+
+    (linear,) = choose(kernel, SM90A).linears
+
+    # Of 4 rows of 8 results: 6 rows of 8 and of a neighbor on each side; and 9 taps.
+    lanes = [each.dtype.lanes for each in loads_of(linear)]
+    assert (lanes.count(8), lanes.count(1)) == (18, 9)
+    assert not any(each.op in (Op.LOOP, Op.BARRIER) for each in linear.statements)
+
+
+def test_a_thread_reads_the_filters_of_several_channels_in_vectors():
+    kernel = kernel_of("forward", (64, 128, 56, 56), (3, 3), True, dtypes.float16, padding=1)
+
+    (linear,) = choose(kernel, SM90A).linears
+
+    # Of 4 columns: 3 rows of 6 vectors of 8 channels; and 9 vectors with 9 taps of each.
+    assert [each.dtype.lanes for each in loads_of(linear)] == [8] * (18 + 9)
+
+
+@pytest.mark.parametrize("is_last", [False, True], ids=["channels second", "channels last"])
+def test_the_gradient_of_a_filter_is_shared_by_blocks_that_sum_all_its_places(is_last):
+    kernel = kernel_of("weight", (64, 128, 56, 56), (3, 3), is_last, dtypes.float16, padding=1)
+
+    choice = choose(kernel, SM90A)
+
+    part, whole = choice.linears
+    stores = [each for each in whole.statements if each.op is Op.STORE]
+    assert len([each for each in stores if each.operands[0].op is Op.PARAM]) == 9
+    assert len([each for each in part.statements if each.op is Op.LOOP]) == 1
+    assert math.prod(part.grid.blocks) >= SM90A.multiprocessors
+
+
+def test_what_threads_do_is_said():
+    forward = kernel_of("forward", (64, 128, 56, 56), (3, 3), False, dtypes.float16, padding=1)
+
+    (told,) = [each.reason for each in choose(forward, SM90A).decisions if each.kind == "plan"]
+
+    assert told == "columns: each thread folds whole results, in vectors of 8."
+
+
+@pytest.mark.parametrize("combine", [Combine.MAX, Combine.ADD, Combine.ARGMAX])
+@pytest.mark.parametrize("step, side", [(1, 3), (2, 2), (2, 3), (3, 3)])
+def test_windows_of_a_pool_are_folded_by_one_thread(combine, step, side):
+    rows, columns, taps = make_range(0, 4), make_range(1, 32), make_range(2, side)
+    pitch = 32 * step + 8
+    builder = KernelBuilder(rows, columns)
+    x = load(builder.param(dtypes.float32, 4 * pitch), rows * pitch + columns * step + taps)
+    builder.store(rows * 32 + columns, fold(combine, x, taps), 4 * 32)
+    kernel = builder.kernel()
+
+    facts = cuda_reduction.facts(kernel, MANY)
+
+    assert len(facts.folds[0].taps) == side
+    assert facts.kept.lanes == (2 if combine is Combine.ARGMAX else 4)
+    assert_exact(kernel)
+
+
+def test_few_windows_are_shared_by_threads():
+    kernel = kernel_of("forward", (1, 8, 8, 16), (3, 3), False, dtypes.float16, padding=1)
+
+    facts = cuda_reduction.facts(kernel, SM90A)
+
+    assert facts.team.members == 8
+    assert_exact(kernel, SM90A)
+
+
+# Loads that begin amid a vector, or step over elements.
+def load_along(index, elements, guard=None):
+    builder = KernelBuilder()
+    return load(builder.param(dtypes.float32, elements), index, guard)
+
+
+def test_what_begins_amid_a_vector_lies_in_two():
+    i = make_range(0, 16)
+    guard = (index_const(0) <= i - 1) & (i - 1 < 16)
+
+    pieces = pieces_of(load_along(i - 1, 16, guard), i, 4)
+
+    assert (pieces.width, pieces.lanes) == (4, (3, 4, 5, 6))
+    low, high = pieces.vectors
+    assert (low.operands[1], high.operands[1]) == (i + -4, i)
+    assert low.operands[2] is (index_const(3) < i)
+    assert len(high.operands) == 2
+
+
+@pytest.mark.parametrize(
+    "step, lanes, places",
+    [(2, 4, (0, 2, 4, 6)), (-1, 4, (7, 6, 5, 4)), (9, 4, (0, 5, 10, 15))],
+)
+def test_steps_lie_in_the_vectors_that_hold_them(step, lanes, places):
+    i = make_range(0, 16)
+    start = 15 if step < 0 else 0
+
+    pieces = pieces_of(load_along(i * step + start, 256), i, lanes)
+
+    assert (pieces.width, pieces.lanes) == (4, places if step > 0 else pieces.lanes)
+    found = [pieces.vectors[at // 4].operands[1] + at % 4 for at in pieces.lanes]
+    wanted = [i * step + (start + step * number) for number in range(lanes)]
+    assert [simplify_index(each) for each in found] == [simplify_index(each) for each in wanted]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda i, j: load_along(i + j, 64),  # at no known place of a vector
+        lambda i, j: load_along(i + 1, 63),  # the last vector is beyond the buffer
+        lambda i, j: load_along(i + 1, 64, i < 14),  # the guard changes amid a vector
+        lambda i, j: load_along(i + 1, 64, i * 3 < 14),  # it does not follow the elements
+        lambda i, j: load_along(i * 65, 65 * 16),  # no vector would hold two
+        lambda i, j: load_along(j, 64),
+    ],
+    ids=["amid", "beyond", "guard", "other guard", "far", "still"],
+)
+def test_what_vectors_cannot_give_is_read_by_itself(make):
+    assert pieces_of(make(make_range(0, 16), make_range(1, 8)), make_range(0, 16), 4) is None
+
+
+# Results taken together.
+def moving_sums(rows, columns, taps, apart=1):
+    r, c, t = make_range(0, rows), make_range(1, columns), make_range(2, taps)
+    builder = KernelBuilder(r, c)
+    x = load(builder.param(dtypes.float32, 4096), (r * apart + t) * columns + c)
+    builder.store(r * columns + c, fold(Combine.ADD, x, t), rows * columns)
+    return builder.kernel()
+
+
+@pytest.mark.parametrize(
+    "kernel, least, stores",
+    [
+        (moving_sums(16, 32, 3), 1, 4),
+        (moving_sums(6, 32, 3), 1, 6),  # few are taken whole
+        (moving_sums(15, 32, 3), 1, 1),  # four do not divide them
+        (moving_sums(16, 32, 3, apart=3), 1, 1),  # windows share nothing
+        (moving_sums(16, 32, 3), 1 << 20, 1),  # too few elements
+    ],
+    ids=["four", "whole", "odd", "apart", "few"],
+)
+def test_neighbors_that_share_rows_are_taken_together(kernel, least, stores):
+    together = fold_together(kernel, least)
+
+    assert len(together.sink.operands) == stores
+    assert math.prod([each.extent for each in together.ranges]) * stores == math.prod(
+        [each.extent for each in kernel.ranges]
+    )
+
+
+@pytest.mark.parametrize(
+    "combine, extent, taps", [(Combine.MAX, 96, 4), (Combine.ADD, 95, 1), (Combine.ARGMAX, 2500, 1)]
+)
+def test_a_step_of_many_folds_takes_neighbors(combine, extent, taps):
+    i, c, h = make_range(0, 4), make_range(1, 8), make_range(2, extent)
+    builder = KernelBuilder(i, c)
+    x = load(builder.param(dtypes.float32, (extent + 4) * 16), (i + h) * 16 + c)
+    builder.store(i * 8 + c, fold(combine, x, h), 4 * 8)
+    kernel = builder.kernel()
+
+    facts = cuda_reduction.facts(kernel, MANY)
+
+    assert [len(each.taps) for each in facts.folds] == [taps] * 4
+    assert_exact(kernel)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("is_last", [False, True], ids=["channels second", "channels last"])
+@pytest.mark.parametrize("which", ["forward", "input", "weight"])
+def test_the_device_gives_the_exact_sums(which, is_last):
+    kernel = kernel_of(which, (16, 64, 28, 56), (3, 3), is_last, dtypes.float16, padding=1)
+    arrays = arrays_for(kernel)
+
+    results = run_on_device(choose(kernel, Device["CUDA"].target).linears, arrays)
+
+    for result, want in zip(results, expected(kernel, arrays), strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)

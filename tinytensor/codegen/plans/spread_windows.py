@@ -1,0 +1,181 @@
+"""Turns a kernel whose folds read windows into one that folds neighboring windows together."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tinytensor.codegen.plans.accumulate import Fold, factors_of
+from tinytensor.codegen.plans.cuda_folding import SpreadFold
+from tinytensor.codegen.plans.lanes import accesses_of
+from tinytensor.codegen.plans.merging import FOLDS, replace_ranges
+from tinytensor.codegen.vectorize import stride_of
+from tinytensor.ops.kernel import Kernel
+from tinytensor.ops.op import Op
+from tinytensor.ops.ranges import folded_ranges
+from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.uop import UOp, index_const, make_range, substitute, walk
+from tinytensor.records import dataclass
+
+MOST_TOGETHER = 9  # results of a thread, each of perhaps eight lanes: their sums are registers
+WHOLE = 8  # a range of so many values is taken in whole
+MANY_FOLDS = 4  # that share the registers of a thread
+# Elements that a step of many folds takes. On H200, 919bcfef, 2026-11-30, in us, one, two and four:
+# the gradient of 128 filters of 3 x 3, 64 x 56 x 56 halves each, 47, 34, 41, channels last 57, 68,
+# 49; of floats 72, 64, 55 and 109, 73, 54.
+NEIGHBORS = 4
+WORTH = 0.75  # the part of the loads that may be left
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """So many neighboring values of a range, of which a thread folds each."""
+
+    range_: UOp
+    count: int
+    rank: tuple[float, int]  # what is left of the loads, and how far apart their elements are
+
+    @property
+    def groups(self) -> int:
+        """How many times so many values there are."""
+        return self.range_.extent // self.count
+
+
+def fold_together(kernel: Kernel, least: int) -> Kernel:
+    """Give a thread several results where their windows share `least` elements or more.
+
+    Neighboring results of a convolution of each channel by itself read two of three rows in common;
+    all places of its filter's gradient read the same results. With a store and a fold for each of
+    them, a thread loads an element once. Ranges along which vectors may be stored are left.
+    """
+    nodes = walk((kernel.sink,))
+    folds = [node for node in nodes if node.op in FOLDS]
+    if any(node.op is Op.CONTRACT or len(node.operands) < 2 for node in folds):
+        return kernel
+    chosen = _choose(kernel, folds)
+    together = math.prod([each.count for each in chosen])
+    every = [node for node in nodes if node.op is Op.RANGE]
+    if math.prod([each.extent for each in every]) < least * together:
+        return kernel
+    sink, ranges = kernel.sink, list(kernel.ranges)
+    fresh = 1 + max([each.attrs.number for each in every], default=0)
+    for number, each in enumerate(chosen, fresh):
+        rest = [make_range(number, each.groups)] if each.groups > 1 else []
+        first = rest[0] * each.count if rest else index_const(0)
+        places = [first + value for value in range(each.count)]
+        copies = [replace_ranges(sink, {each.range_: place}).operands for place in places]
+        sink = simplify_index(sink.replace(tuple(itertools.chain(*copies))))
+        at = ranges.index(each.range_)
+        ranges[at : at + 1] = rest
+    return replace(kernel, sink=sink, ranges=tuple(ranges))
+
+
+def _choose(kernel: Kernel, folds: Sequence[UOp]) -> list[_Taken]:
+    """Choose ranges that leave the fewest loads, as long as the sums fit in registers."""
+    found = [_taken(kernel, each, folds) for each in kernel.ranges]
+    worth = [each for each in found if each is not None]
+    chosen: list[_Taken] = []
+    results = len(kernel.sink.operands)
+    for each in sorted(worth, key=lambda each: each.rank):
+        if results * each.count <= MOST_TOGETHER:
+            results *= each.count
+            chosen.append(each)
+    return chosen
+
+
+def _taken(kernel: Kernel, range_: UOp, folds: Sequence[UOp]) -> _Taken | None:
+    """Return how many values of a range to take; None where little is shared."""
+    count = _count(kernel, range_)
+    if count == 1:
+        return None
+    left: list[float] = []
+    apart: list[int] = []  # of those loads of which neighbors share some
+    for fold in folds:
+        for load in accesses_of(fold.operands[:1]):
+            part = part_left(load, range_, count, folded_ranges(fold))
+            left.append(part)
+            if 1 / count < part < 1:
+                apart.append(abs(stride_of(load.operands[1], range_) or 0))
+    mean = sum(left) / max(1, len(left))
+    if not apart or mean > WORTH:
+        return None
+    return _Taken(range_, count, (mean, min(apart)))
+
+
+def _count(kernel: Kernel, range_: UOp) -> int:
+    if range_.is_open or range_.extent < 2:
+        return 1
+    if range_.extent <= WHOLE:
+        return range_.extent
+    is_stored_along = any(stride_of(e.operands[1], range_) == 1 for e in kernel.sink.operands)
+    return 1 if is_stored_along else math.gcd(range_.extent, 4)
+
+
+def part_left(load: UOp, range_: UOp, count: int, folded: Sequence[UOp]) -> float:
+    """Return the part of a load's elements that is left of those of `count` results."""
+    index = load.operands[1]
+    stride = stride_of(index, range_)
+    if stride == 0:
+        return 1 / count
+    left = 1.0
+    for each in folded:
+        step = stride_of(index, each)
+        if step and stride is not None:
+            apart = abs(step) * (each.extent - 1) + abs(stride) * (count - 1)
+            reached = apart // math.gcd(step, stride) + 1
+            left = min(left, reached / (count * each.extent))
+    return left
+
+
+# Elements that one thread takes in turn.
+def taps_of(fold: Fold) -> tuple[Fold, ...]:
+    """Return the fold of each element of a short one, in ascending order."""
+    taps: list[Fold] = []
+    for numbers in itertools.product(*[range(each.extent) for each in fold.ranges]):
+        places = [index_const(number) for number in numbers]
+        taps.append(_tap(fold, dict(zip(fold.ranges, places, strict=True))))
+    return tuple(taps)
+
+
+def _tap(fold: Fold, places: dict[UOp, UOp]) -> Fold:
+    element = simplify_index(substitute(fold.element, places))
+    factors = None if fold.factors is None else factors_of(element)
+    return replace(fold, element=element, factors=factors)
+
+
+def take_neighbors(folds: tuple[SpreadFold, ...]) -> tuple[SpreadFold, ...]:
+    """Let a step of many folds take neighboring elements, if these read the same."""
+    spread = folds[0].spread
+    has_position = any(each.fold.position is not None for each in folds)
+    is_one = all(each.spread == spread for each in folds)
+    if len(folds) < MANY_FOLDS or has_position or not is_one:
+        return folds
+    along = [each for each in spread.ranges if each is not spread.lane_range]
+    ranges = [each for each in along if not each.is_open and each.extent % NEIGHBORS == 0]
+    taken = [_with_neighbors(folds, each) for each in ranges]
+    best = min(taken, key=_count_loads, default=folds)
+    is_worth_it = _count_loads(best) <= WORTH * NEIGHBORS * _count_loads(folds)
+    return best if is_worth_it else folds
+
+
+def _with_neighbors(folds: tuple[SpreadFold, ...], range_: UOp) -> tuple[SpreadFold, ...]:
+    nodes = walk([each.fold.node for each in folds])
+    numbers = [node.attrs.number for node in nodes if node.op is Op.RANGE]
+    fresh = 1 + max(numbers)
+    groups = make_range(fresh, range_.extent // NEIGHBORS)
+    spread = folds[0].spread
+    ranges = [groups if each is range_ else each for each in spread.ranges]
+    spread = replace(spread, ranges=tuple(ranges))
+    places = [{range_: groups * NEIGHBORS + number} for number in range(NEIGHBORS)]
+    taken: list[SpreadFold] = []
+    for each in folds:
+        taps = [_tap(each.fold, place) for place in places]
+        taken.append(replace(each, spread=spread, taps=tuple(taps)))
+    return tuple(taken)
+
+
+def _count_loads(folds: Sequence[SpreadFold]) -> int:
+    elements = [tap.element for each in folds for tap in each.taps]
+    return len(accesses_of(elements))
