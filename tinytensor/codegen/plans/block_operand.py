@@ -183,7 +183,7 @@ def _shifted(value: UOp, by: UOp | int) -> UOp:
 def split_k(operand: Operand, extent: int) -> tuple[UOp, UOp, UOp]:
     """Return a factor's value by the block of so many values of k, and the value within it."""
     numbers = [node.attrs.number for node in walk((operand.value,)) if node.op is Op.RANGE]
-    fresh = 1 + max(*numbers, operand.k.attrs.number)
+    fresh = 1 + max([*numbers, operand.k.attrs.number])
     block = make_range(fresh, -(-operand.k.extent // extent))
     within = make_range(fresh + 1, extent)
     value = substitute(operand.value, {operand.k: block * extent + within})
@@ -215,7 +215,8 @@ class GatheredSource:
             value, self._block, self._within = split_k(operand, window.extent_k)
         self._value = cast(zero_outside(value), target.dtype)
         width, most_columns = (1, TRANSPOSED_COLUMNS) if transposes else (operand.access, b.threads)
-        if not transposes and self._runs_along(operand.free) and not self._runs_along(self._within):
+        is_across = operand.inner is operand.k and not self._runs_along(self._within)
+        if not transposes and is_across and self._runs_along(operand.free):
             most_columns = max(1, b.threads // window.extent_free)
         self._positions = _Positions(b, operand, window, width, most_columns)
 

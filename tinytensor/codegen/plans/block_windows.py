@@ -50,7 +50,7 @@ def _is_tap(range_: UOp, contraction: Contraction) -> bool:
         1 / range_.extent < part_left(load, range_, range_.extent, (place,)) < 1
         for load in loads
         for place in places
-        if range_.extent <= place.extent
+        if 0 < range_.extent <= place.extent
     )
 
 
