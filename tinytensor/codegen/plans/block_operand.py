@@ -15,17 +15,7 @@ from tinytensor.codegen.vectorize import Evaluator, stride_of
 from tinytensor.dtype import DType
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.op import Op
-from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.uop import (
-    UOp,
-    binary,
-    cast,
-    exact_extent,
-    make_range,
-    substitute,
-    walk,
-    where,
-)
+from tinytensor.ops.uop import UOp, binary, cast, exact_extent, where
 from tinytensor.records import dataclass
 
 BLOCK_MULTIPLE = 16  # every tiling's extents are multiples of it
@@ -180,16 +170,6 @@ def _shifted(value: UOp, by: UOp | int) -> UOp:
     return value if by == 0 else value + by
 
 
-def split_k(operand: Operand, extent: int) -> tuple[UOp, UOp, UOp]:
-    """Return a factor's value by the block of so many values of k, and the value within it."""
-    numbers = [node.attrs.number for node in walk((operand.value,)) if node.op is Op.RANGE]
-    fresh = 1 + max(*numbers, operand.k.attrs.number)
-    block = make_range(fresh, -(-operand.k.extent // extent))
-    within = make_range(fresh + 1, extent)
-    value = substitute(operand.value, {operand.k: block * extent + within})
-    return simplify_index(value), block, within
-
-
 # Gives the index of an element in shared memory from its stage, and free and k within the tile.
 Address = Callable[[UOp, UOp, UOp], UOp]
 
@@ -210,19 +190,9 @@ class GatheredSource:
         self._operand = operand
         self._target = target
         self._address = address
-        value, self._block, self._within = operand.value, operand.k, operand.k
-        if not operand.k.is_open:
-            value, self._block, self._within = split_k(operand, window.extent_k)
-        self._value = cast(zero_outside(value), target.dtype)
+        self._value = cast(zero_outside(operand.value), target.dtype)
         width, most_columns = (1, TRANSPOSED_COLUMNS) if transposes else (operand.access, b.threads)
-        if not transposes and self._runs_along(operand.free) and not self._runs_along(self._within):
-            most_columns = max(1, b.threads // window.extent_free)
         self._positions = _Positions(b, operand, window, width, most_columns)
-
-    def _runs_along(self, range_: UOp) -> bool:
-        """Whether neighbors along a range are neighbors in memory."""
-        loads = accesses_of((self._value,))
-        return any(stride_of(each.operands[1], range_) == 1 for each in loads)
 
     def copy(self, stage: UOp, block: UOp) -> None:
         """Begin nothing: the elements pass through registers."""
@@ -237,12 +207,7 @@ class GatheredSource:
         # The ring asks for blocks beyond the last one.
         inside = self._positions.inside(ranges, checks_k=True)
         assert inside is not None, "k is checked"
-        inner = self._operand.inner
-        if self._within is not self._operand.k:
-            place = self._positions.in_tile(row, column)[1]
-            ranges = {**ranges, self._block: block, self._within: place}
-            inner = self._within if inner is self._operand.k else inner
-        evaluator = Evaluator(b, ranges, inner, width, known={INSIDE: inside})
+        evaluator = Evaluator(b, ranges, self._operand.inner, width, known={INSIDE: inside})
         value = evaluator.value(self._value)
         return b.value(value if value.dtype.lanes == width else splat(value, width))
 

@@ -26,7 +26,6 @@ from tinytensor.codegen.plans.block_product import (
     why_no_product,
 )
 from tinytensor.codegen.plans.block_ring import Turn, run_ring
-from tinytensor.codegen.plans.block_windows import gathered, is_gathered, put_taps_first
 from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
 from tinytensor.codegen.plans.tiling_cuda import (
     MOST_RESIDENT,
@@ -77,12 +76,7 @@ def facts(kernel: Kernel, target: Target) -> ProductFacts | str | None:
         kernel = computed_in(kernel, contraction, half, summed)
     if "mma" not in target.features:
         return f"{target.name} has no matrix instructions."
-    reason = why_no_product(kernel, contraction)
-    if reason is not None or "wgmma" in target.features:
-        return reason or read_facts(kernel)
-    found = read_facts(put_taps_first(kernel))
-    taken = [gathered(each, found.flat.outer) for each in (found.a, found.b)]
-    return replace(found, a=taken[0], b=taken[1])
+    return why_no_product(kernel, contraction) or read_facts(kernel)
 
 
 def _half_of_floats(a: DType, b: DType) -> DType | None:
@@ -176,8 +170,7 @@ def _rows(facts: ProductFacts, operand: Operand) -> Rows | None:
     rows = rows_of(operand, facts.flat.outer)
     is_double = facts.stored is dtypes.float64
     is_ready = operand.is_direct and (is_double or operand.access == rows.access)
-    is_taken = is_ready or is_gathered(operand, rows.elements)
-    return None if is_taken or rows.elements > MOST_PACKED_ELEMENTS else rows
+    return None if is_ready or rows.elements > MOST_PACKED_ELEMENTS else rows
 
 
 def _taken(operand: Operand) -> Operand:

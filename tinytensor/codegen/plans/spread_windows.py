@@ -94,7 +94,7 @@ def _taken(kernel: Kernel, range_: UOp, folds: Sequence[UOp]) -> _Taken | None:
     apart: list[int] = []  # of those loads of which neighbors share some
     for fold in folds:
         for load in accesses_of(fold.operands[:1]):
-            part = part_left(load, range_, count, folded_ranges(fold))
+            part = _part_left(load, range_, count, folded_ranges(fold))
             left.append(part)
             if 1 / count < part < 1:
                 apart.append(abs(stride_of(load.operands[1], range_) or 0))
@@ -113,7 +113,7 @@ def _count(kernel: Kernel, range_: UOp) -> int:
     return 1 if is_stored_along else math.gcd(range_.extent, 4)
 
 
-def part_left(load: UOp, range_: UOp, count: int, folded: Sequence[UOp]) -> float:
+def _part_left(load: UOp, range_: UOp, count: int, folded: Sequence[UOp]) -> float:
     """Return the part of a load's elements that is left of those of `count` results."""
     index = load.operands[1]
     stride = stride_of(index, range_)
