@@ -46,6 +46,9 @@ def make_function(name: str) -> Callable[..., Any]:  # Any: the method's own res
     method = getattr(Tensor, name)
 
     def function(input: Tensor, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the method
+        if not isinstance(input, Tensor):
+            sentence = f"{name}: the first argument is no Tensor: {type(input).__name__}"
+            raise TypeError(f"{sentence}; it must be one. Use Tensor(...).")
         return method(input, *args, **options)
 
     function.__name__ = function.__qualname__ = name

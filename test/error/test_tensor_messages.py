@@ -6,6 +6,7 @@ import operator
 import numpy as np
 import pytest
 
+from tinytensor import functions
 from tinytensor.dtype import dtypes
 from tinytensor.errors import DeviceError, DTypeError, IndexOutOfRange, ShapeError
 from tinytensor.tensor.tensor import Tensor
@@ -360,3 +361,27 @@ def test_a_mistake_is_told_in_one_sentence(kind, mistake, sentence):
         mistake()
 
     assert str(caught.value) == sentence
+
+
+KIND_MISTAKES = [
+    (
+        lambda: functions.NAMES["sin"](2.5),
+        "sin: the first argument is no Tensor: float; it must be one. Use Tensor(...).",
+    ),
+    (lambda: zeros(2).sum("rows"), "sum: a dim is no integer: 'r'; it must be one."),
+    (lambda: zeros(2).softmax(1.5), "softmax: a dim is no integer: 1.5; it must be one."),
+    (lambda: zeros(2).amax(0.5), "amax: a dim is no integer: 0.5; it must be one."),
+    (
+        lambda: zeros(2).view(dtypes.int32),
+        "view: bits are not read as another dtype: dtypes.int32; "
+        "sizes must be given. Use to(dtype) for its values.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "message"), KIND_MISTAKES)
+def test_arguments_of_another_kind(mistake, message):
+    with pytest.raises(TypeError) as caught:
+        mistake()
+
+    assert str(caught.value) == message

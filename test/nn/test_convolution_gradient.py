@@ -91,3 +91,15 @@ def test_each_gradient_is_one_contraction(groups):
         g = Tensor(whole(*result.shape), dtype=dtypes.float16).realize()
         kernels = kernels_of(*autograd.grad(result, [target], g))
         assert [kernel.contraction is not None for kernel in kernels] == [True]
+
+
+def test_a_convolution_of_no_channels_has_empty_gradients():
+    x, weight = [
+        Tensor(whole(*shape), requires_grad=True) for shape in ((1, 0, 5, 5), (6, 0, 2, 2))
+    ]
+
+    result = functional.conv2d(x, weight)
+    result.sum().backward()
+
+    assert result.tolist() == np.zeros((1, 6, 4, 4)).tolist()
+    assert (x.grad.shape, weight.grad.shape) == (x.shape, weight.shape)

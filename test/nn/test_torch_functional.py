@@ -216,6 +216,18 @@ def test_gradients_of_activations(name):
     np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=2.0**-18, atol=2.0**-40)
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_the_gradient_of_sure_probabilities_is_a_number(reduction):
+    points, shares = [0.0, 0.0, 1.0, 1.0, 0.25, 1 - 2.0**-24], [0.0, 1.0, 1.0, 0.5, 0.75, 0.25]
+    found = []
+    for module, make in ((functional, Tensor), (torch.nn.functional, torch.tensor)):
+        x, y = [make(np.array(each, np.float32), requires_grad=True) for each in (points, shares)]
+        module.binary_cross_entropy(x, y.detach(), reduction=reduction).sum().backward()
+        found.append(x.grad.numpy())
+
+    np.testing.assert_allclose(found[0], found[1], rtol=2.0**-20)
+
+
 INVERSES = ["asin", "acos", "atan", "exp2", "expm1", "log1p", "sinh", "tan", "round", "frac"]
 
 

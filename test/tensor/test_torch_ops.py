@@ -203,6 +203,13 @@ def test_borders(pad, shape, mode):
     assert_same(outcome(lambda: Tensor(values).pad(pad, mode=mode)), expected)
 
 
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+def test_borders_of_no_batch(mode):
+    expected = torch.nn.functional.pad(torch.zeros(0, 2, 5), (1, 2), mode=mode)
+
+    assert_same(Tensor.zeros(0, 2, 5).pad((1, 2), mode=mode), expected)
+
+
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=str)
 @pytest.mark.parametrize("function", ["vstack", "hstack", "dstack"])
 def test_stacks(function, shape):

@@ -105,14 +105,14 @@ def _comb_gradient(
     groups: int,
     convolve: Convolve,
 ) -> Tensor:
-    channels = weight.shape[1]
+    channels, results_each = weight.shape[1], weight.shape[0] // groups
     if not all(each.taps for each in combs):
         shape = (g.shape[0], groups * channels, *[each.places for each in axes])
         return Tensor.zeros(shape, dtype=g.dtype, device=g.device)
     taps = [slice(each.first, None, each.step) for each in combs]
     chosen = weight[(..., *taps)].flip(tuple(range(2, weight.ndim)))
-    grouped = chosen.reshape(groups, -1, *chosen.shape[1:]).transpose(1, 2)
-    turned = grouped.reshape(groups * channels, -1, *chosen.shape[2:])
+    grouped = chosen.reshape(groups, results_each, *chosen.shape[1:]).transpose(1, 2)
+    turned = grouped.reshape(groups * channels, results_each, *chosen.shape[2:])
     results = g.shape[2:]
     sides = [axis.border(comb, n) for axis, comb, n in zip(axes, combs, results, strict=True)]
     padded = g.pad([side for both in sides[::-1] for side in both])
@@ -126,7 +126,7 @@ def weight_gradient(g: Tensor, windows: Tensor, weight: Tensor, groups: int) -> 
     """
     count = weight.ndim - 2
     n, _, *results = g.shape
-    wide = g.reshape(n, groups, -1, *results, *(1,) * (count + 1))
+    wide = g.reshape(n, groups, weight.shape[0] // groups, *results, *(1,) * (count + 1))
     places = (0, *range(3, 3 + count))
     total = (widened(wide) * widened(windows)).sum(places)
     return total.reshape(weight.shape).to(weight.dtype)

@@ -6,18 +6,20 @@ from collections.abc import Callable
 
 from tinytensor.dtype import dtypes
 from tinytensor.errors import DTypeError, ShapeError, ValueOutOfRange
+from tinytensor.grad import with_rules
 from tinytensor.nn.activation import logsigmoid
 from tinytensor.nn.rounding import widened
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor import nodes
-from tinytensor.tensor.formulas import div, mul, neg, sub
+from tinytensor.tensor.formulas import div, greater, mul, neg, sub
 from tinytensor.tensor.gathering import checked
 from tinytensor.tensor.operands import result_dtype
 from tinytensor.tensor.reduction import at_least_1d, check_float
 from tinytensor.tensor.tensor import Tensor
 
 IGNORED = -100
+LEAST_SPREAD = 1e-12
 
 
 def reduce_loss(who: str, loss: Tensor, reduction: str) -> Tensor:
@@ -118,12 +120,26 @@ def binary_cross_entropy(
     weight: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Return -(y * log(x) + (1 - y) * log(1 - x)); logarithms count as -100 or more."""
+    """Return -(y * log(x) + (1 - y) * log(1 - x)); logarithms count as -100 or more.
+
+    The slope is that of the logarithms themselves, as if x were 1e-12 from 0 and 1 or more.
+    """
     check_equal_shapes("binary_cross_entropy", input, target)
 
     def formula(x: Tensor, y: Tensor) -> Tensor:
         inside, outside = x.log().clamp(min=-100), (-x).log1p().clamp(min=-100)
         loss = (y - 1) * outside - y * inside
+
+        def of_input(g: UOp, out: UOp, x: UOp, y: UOp) -> UOp:
+            spread = greater(
+                mul(x, sub(nodes.full_like(x, 1), x)), nodes.full_like(x, LEAST_SPREAD)
+            )
+            return mul(g, div(sub(x, y), spread))
+
+        def of_target(g: UOp, *_: UOp) -> UOp:
+            return mul(g, sub(outside.uop, inside.uop))
+
+        loss = loss._wrap(with_rules(loss.uop, [x.uop, y.uop], of_input, of_target))
         return loss if weight is None else loss * weight
 
     return compare("binary_cross_entropy", input, target, reduction, formula)

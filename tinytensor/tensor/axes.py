@@ -17,9 +17,11 @@ Dims = int | Sequence[int] | None
 def check_axis(who: str, dim: int, ndim: int) -> int:
     """Return a dim as an axis 0 .. ndim - 1; a 0-d tensor has the dims 0 and -1.
 
-    Raises: IndexOutOfRange.
+    Raises: IndexOutOfRange; TypeError for what is no integer.
     """
     axes = max(ndim, 1)
+    if not isinstance(dim, int | SupportsIndex):
+        raise TypeError(f"{who}: a dim is no integer: {dim!r}; it must be one.")
     if not -axes <= dim < axes:
         sentence = f"{who}: dim is out of range: {dim} for a tensor with ndim {ndim}"
         raise IndexOutOfRange(f"{sentence}; it must be in {-axes} .. {axes - 1}.")
@@ -35,9 +37,10 @@ def check_axes(who: str, dim: Dims, ndim: int) -> Shape:
         return tuple(range(max(ndim, 1)))
     if isinstance(dim, int | SupportsIndex):  # int first: the other one takes 10 us
         return (check_axis(who, index(dim), ndim),)
-    if len(dim) == 0:
+    listed = dim if isinstance(dim, Sequence) else [dim]
+    if len(listed) == 0:
         return tuple(range(max(ndim, 1)))
-    axes = [check_axis(who, each, ndim) for each in dim]
+    axes = [check_axis(who, each, ndim) for each in listed]
     if len(set(axes)) < len(axes):
         raise ShapeError(f"{who}: a dim is given twice: {tuple(dim)}; each must occur once.")
     return tuple(sorted(axes))

@@ -51,7 +51,8 @@ class Borders(Slicing):
             crops = [(min(before, 0), min(after, 0)) for before, after in borders]
             result = self._cropped(crops)
         for axis, border in enumerate(borders):
-            result = result._continued(mode, axis, border)
+            if border != (0, 0):
+                result = result._continued(mode, axis, border)
         return result
 
     def diag(self, diagonal: int = 0) -> Self:

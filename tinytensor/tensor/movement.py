@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Self
 
-from tinytensor.errors import ShapeError
+from tinytensor.dtype import DType
+from tinytensor.errors import DTypeError, ShapeError
 from tinytensor.ops.size import is_same
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import (
@@ -43,6 +44,9 @@ class Movement(TensorBase):
 
         Raises: ShapeError where no strides give the elements in this order.
         """
+        if any(isinstance(each, DType) for each in shape):
+            sentence = f"view: bits are not read as another dtype: {shape[0]}"
+            raise DTypeError(f"{sentence}; sizes must be given. Use to(dtype) for its values.")
         sizes = infer_shape("view", self.shape, flat_sizes(shape))
         layout = self._layout()
         view = layout.reshaped(sizes)
