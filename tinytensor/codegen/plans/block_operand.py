@@ -107,8 +107,11 @@ class Source(Protocol):
     `gather` and written by `put`, between which other work hides the wait.
     """
 
-    def copy(self, stage: UOp, block: UOp) -> None:
-        """Begin copies of a block of k to a stage."""
+    def copy(self, stage: UOp, block: UOp, exists: UOp, part: int = 0, parts: int = 1) -> None:
+        """Begin copies of a block of k to a stage, or one of so many parts of them.
+
+        No copy reads a block that does not exist; the stage holds nothing of use then.
+        """
 
     def gather(self, block: UOp) -> list[UOp]:
         """Return a block's elements of this thread; 0 beyond the operand."""
@@ -194,7 +197,7 @@ class GatheredSource:
         width, most_columns = (1, TRANSPOSED_COLUMNS) if transposes else (operand.access, b.threads)
         self._positions = _Positions(b, operand, window, width, most_columns)
 
-    def copy(self, stage: UOp, block: UOp) -> None:
+    def copy(self, stage: UOp, block: UOp, exists: UOp, part: int = 0, parts: int = 1) -> None:
         """Begin nothing: the elements pass through registers."""
 
     def gather(self, block: UOp) -> list[UOp]:
@@ -242,14 +245,14 @@ class CopiedSource:
         width, most_columns = (1, TRANSPOSED_COLUMNS) if transposes else (operand.access, b.threads)
         self._positions = _Positions(b, operand, window, width, most_columns)
 
-    def copy(self, stage: UOp, block: UOp) -> None:
-        """Begin this thread's copies."""
+    def copy(self, stage: UOp, block: UOp, exists: UOp, part: int = 0, parts: int = 1) -> None:
+        """Begin this thread's copies. Without a branch, other work runs between them."""
         b, operand, positions = self._b, self._operand, self._positions
         first = Evaluator(b, positions.ranges(block, 0, 0)).value(operand.index)
-        for row, column in positions.offsets():
+        for row, column in list(positions.offsets())[part::parts]:
             index = self._address(stage, *positions.in_tile(row, column))
             ahead = times(b, operand.pitch, row) + column
-            valid = self._valid(positions.ranges(block, row, column))
+            valid = where(exists, self._valid(positions.ranges(block, row, column)), 0)
             start = _shifted(first, ahead)
             b.copy_async(self._target, index, operand.source, start, positions.width, valid)
 
@@ -275,24 +278,25 @@ class TileSource:
         self._window = window
         self._tile = tile
 
-    def copy(self, stage: UOp, block: UOp) -> None:
+    def copy(self, stage: UOp, block: UOp, exists: UOp, part: int = 0, parts: int = 1) -> None:
         """Begin the copy of a block of k."""
         b, operand, window = self._b, self._operand, self._window
-        first_k = b.value(block * window.extent_k)
-        ranges = {**window.places, operand.free: window.free, operand.k: first_k}
-        start = Evaluator(b, ranges).value(operand.index)
-        tile = {operand.free: window.extent_free, operand.k: window.extent_k}
-        inner, outer = operand.inner, operand.outer
-        b.tile_copy(
-            self._tile,
-            stage,
-            operand.source,
-            start,
-            self._valid(exact_extent(outer), ranges[outer], tile[outer]),
-            self._valid(operand.inner_extent, ranges[inner], tile[inner]),
-            row_stride=int(operand.pitch.value),
-            access_elements=operand.access,
-        )
+        with b.branch(exists):
+            first_k = b.value(block * window.extent_k)
+            ranges = {**window.places, operand.free: window.free, operand.k: first_k}
+            start = Evaluator(b, ranges).value(operand.index)
+            tile = {operand.free: window.extent_free, operand.k: window.extent_k}
+            inner, outer = operand.inner, operand.outer
+            b.tile_copy(
+                self._tile,
+                stage,
+                operand.source,
+                start,
+                self._valid(exact_extent(outer), ranges[outer], tile[outer]),
+                self._valid(operand.inner_extent, ranges[inner], tile[inner]),
+                row_stride=int(operand.pitch.value),
+                access_elements=operand.access,
+            )
 
     def _valid(self, extent: UOp, first: UOp, tile_extent: int) -> UOp:
         """How many values of a range are left from `first` on, at most the tile's extent."""

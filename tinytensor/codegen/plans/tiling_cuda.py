@@ -179,6 +179,7 @@ DOUBLE_TILINGS_THROUGH_REGISTERS = (
 # compact, 75 medium, 113 square. A loop of 16 values of k with 8 x 16 sums is 36 KB of code, and 5
 # % slower than one of 8: it does not fit the cache of a multiprocessor's instructions.
 FMA_TILINGS = (
+    FmaTiling("wide", 128, 256, 8, 8, 16, stages=4, busy_warps=2 * WARPS_TO_HIDE_LATENCY),
     FmaTiling("large", 128, 128, 8, 8, 16, stages=4, busy_warps=2 * WARPS_TO_HIDE_LATENCY),
     FmaTiling("square", 128, 128, 16, 8, 8, stages=3),
     FmaTiling("compact", 64, 64, 16, 8, 8, stages=3),
@@ -205,7 +206,7 @@ MMA_LISTS = {
 # What a measurement may choose beside them.
 FMA_EXTENTS = (32, 64, 128)
 FMA_SUMS = ((4, 4), (8, 4), (8, 8), (8, 16))
-FMA_RINGS = ((8, 4), (16, 3), (32, 2), (16, 2), (32, 3), (16, 4))  # values of k, stages
+FMA_RINGS = ((8, 4), (16, 3), (16, 2), (16, 4))  # values of k, stages
 FMA_THREADS = (64, 128, 256)
 
 
