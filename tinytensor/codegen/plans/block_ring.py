@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.amounts import amount
-from tinytensor.codegen.plans.block_operand import Source
-from tinytensor.dtype import dtypes
+from tinytensor.codegen.plans.block_operand import Share, Source
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, binary, const, where
+from tinytensor.ops.uop import UOp, binary, where
 
 # Begins one of so many parts of a thread's copies for the block that comes.
 Copy = Callable[[int, int], None]
@@ -52,8 +52,7 @@ def run_ring(
         exists = b.value(ahead < count)
 
         def copy(part: int, parts: int) -> None:
-            for source in sources:
-                source.copy(freed, ahead, exists, part, parts)
+            _copy(b, sources, freed, ahead, Share(part, parts, exists))
 
         gathered = [source.gather(ahead) for source in sources]
 
@@ -72,5 +71,13 @@ def run_ring(
 def _fill(b: BlockBuilder, sources: Sequence[Source], number: int) -> None:
     stage = block = b.index(number)
     for source in sources:
-        source.copy(stage, block, const(dtypes.bool, True))
+        source.copy(stage, block)
         source.put(stage, source.gather(block))
+
+
+def _copy(b: BlockBuilder, sources: Sequence[Source], stage: UOp, block: UOp, share: Share) -> None:
+    """Begin a share of the copies: of all of them by a branch, of a part without."""
+    is_whole = share.parts == 1
+    with b.branch(share.exists) if is_whole else nullcontext():
+        for source in sources:
+            source.copy(stage, block, None if is_whole else share)

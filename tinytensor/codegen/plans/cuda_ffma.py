@@ -92,34 +92,22 @@ def lower(
 
 
 @dataclass(frozen=True, slots=True)
-class _Panel:
-    """A factor's ring in shared memory as [stage][k][free], and what fills it.
+class _Side:
+    """A factor: its ring in shared memory as [stage][k][free], and what a thread takes of it.
 
-    Units: elements; `pitch` from one k to the next, `stage_elements` from one stage to the next.
+    Units: elements; `pitch` from one k to the next, `stage_elements` from one stage to the next. A
+    thread takes vectors of adjacent rows (or columns), `step` apart from `first` on. Registers hold
+    the `place` of the first one in the present stage, and the vectors of two values of k.
     """
 
     region: UOp
     pitch: int
     stage_elements: int
     source: Source
-
-
-@dataclass(frozen=True, slots=True)
-class _Fragments:
-    """Registers for the elements of a and b that a thread multiplies at one value of k."""
-
-    a: list[UOp]
-    b: list[UOp]
-
-
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """The rows (or columns) of a thread: vectors of `lanes` from `first` on, `step` apart."""
-
     first: UOp
-    vectors: int
-    lanes: int
     step: int
+    place: UOp
+    held: tuple[list[UOp], list[UOp]]
 
     def at(self, vector: int) -> UOp:
         """Return where a vector begins in the block's tile."""
@@ -135,29 +123,24 @@ class _Lowering:
         self._lanes = min(MOST_LANES, 16 // self._dtype.itemsize)
         self._block = open_block(facts, tiling, self._lanes, self._lanes)
         self._block.b.resident = resident
-        self._panel_a = self._panel(facts.a, self._block.window_a)
-        self._panel_b = self._panel(facts.b, self._block.window_b)
-        self._rows, self._columns = self._axes()
+        first_row, first_column = self._first()
+        self._rows = self._side(facts.a, self._block.window_a, first_row, tiling.rows)
+        self._columns = self._side(facts.b, self._block.window_b, first_column, tiling.columns)
+        self._sides = (self._rows, self._columns)
 
     def emit(self) -> Linear:
-        b, block = self._block.b, self._block
-        rows = self._rows.vectors * self._lanes
-        columns = [self._columns.at(vector) for vector in range(self._columns.vectors)]
+        b, block, tiling = self._block.b, self._block, self._tiling
+        columns = [self._columns.at(vector) for vector in range(tiling.columns // self._lanes)]
         block.epilogue.preload(columns)
         sums = [
-            [b.register(self._dtype, 0) for _ in range(self._tiling.columns)] for _ in range(rows)
+            [b.register(self._dtype, 0) for _ in range(tiling.columns)] for _ in range(tiling.rows)
         ]
-        held = [self._fragments(), self._fragments()]
-        places = [b.register(b.index_dtype, 0) for _ in (self._panel_a, self._panel_b)]
-
-        def begin(stage: UOp) -> None:
-            self._enter(stage, places, held[0])
 
         def multiply(stage: UOp, copy: Copy, turn: Turn) -> None:
-            self._multiply(copy, turn, places, held, sums)
+            self._multiply(copy, turn, sums)
 
-        sources = (self._panel_a.source, self._panel_b.source)
-        run_ring(b, block.blocks_k, self._tiling.stages, sources, begin, multiply)
+        sources = [each.source for each in self._sides]
+        run_ring(b, block.blocks_k, tiling.stages, sources, self._enter, multiply)
         self._part_from_stores(sums)
         for number, row_sums in enumerate(sums):
             row = self._rows.at(number // self._lanes) + number % self._lanes
@@ -188,13 +171,14 @@ class _Lowering:
         b, lanes = self._block.b, self._lanes
         for number in range(self._tiling.columns):
             row = self._columns.at(number // lanes) + number % lanes
-            for vector in range(self._rows.vectors):
+            for vector in range(self._tiling.rows // lanes):
                 held = sums[vector * lanes : (vector + 1) * lanes]
                 values = stack([b.read(each[number]) for each in held])
                 mirror.store(row, self._rows.at(vector), values)
 
-    def _panel(self, operand: Operand, window: Window) -> _Panel:
-        b, itemsize = self._block.b, self._dtype.itemsize
+    def _side(self, operand: Operand, window: Window, first: UOp, count: int) -> _Side:
+        """Give a factor its ring, and a thread so many of its rows, spread over the whole tile."""
+        b, itemsize, lanes = self._block.b, self._dtype.itemsize, self._lanes
         pitch = window.extent_free + 16 // itemsize
         stage_elements = window.extent_k * pitch
         region = b.shared(self._dtype, self._tiling.stages * stage_elements)
@@ -208,76 +192,59 @@ class _Lowering:
         is_copied = operand.is_direct and itemsize in COPY_BYTES
         kind = CopiedSource if is_copied else GatheredSource
         source = kind(b, operand, window, region, address, transposes)
-        return _Panel(region, pitch, stage_elements, source)
+        dtype, vectors = self._dtype.vector(lanes), range(count // lanes)
+        even, odd = [[b.register(dtype, 0) for _ in vectors] for _ in range(2)]
+        step, place = window.extent_free // count * lanes, b.register(b.index_dtype, 0)
+        return _Side(region, pitch, stage_elements, source, first, step, place, (even, odd))
 
-    def _axes(self) -> tuple[_Axis, _Axis]:
-        """Give a thread its rows and columns, as vectors spread over the whole tile."""
+    def _first(self) -> tuple[UOp, UOp]:
+        """Return the first row and the first column of a thread."""
         b, tiling, lanes = self._block.b, self._tiling, self._lanes
         warp, within = divided(b, b.thread, WARP_THREADS)
         warps_n = tiling.block_n // (tiling.columns * WARP_COLUMNS)
         warp_row, warp_column = divided(b, warp, warps_n)
         row, column = divided(b, within, WARP_COLUMNS)
         first_row = b.value((warp_row * WARP_ROWS + row) * lanes)
-        first_column = b.value((warp_column * WARP_COLUMNS + column) * lanes)
-        threads_m = tiling.block_m // tiling.rows
-        threads_n = tiling.block_n // tiling.columns
-        return (
-            _Axis(first_row, tiling.rows // lanes, lanes, threads_m * lanes),
-            _Axis(first_column, tiling.columns // lanes, lanes, threads_n * lanes),
-        )
+        return first_row, b.value((warp_column * WARP_COLUMNS + column) * lanes)
 
-    def _fragments(self) -> _Fragments:
-        """Declare the registers of the elements that one value of k takes."""
-        b, dtype = self._block.b, self._dtype.vector(self._lanes)
-        rows, columns = self._rows.vectors, self._columns.vectors
-        return _Fragments(*[[b.register(dtype, 0) for _ in range(n)] for n in (rows, columns)])
-
-    def _multiply(
-        self,
-        copy: Copy,
-        turn: Turn,
-        places: list[UOp],
-        held: list[_Fragments],
-        sums: list[list[UOp]],
-    ) -> None:
+    def _multiply(self, copy: Copy, turn: Turn, sums: list[list[UOp]]) -> None:
         """Add the products of one stage to the registers.
 
         What one value of k takes is read while the one before is multiplied: the first of the next
         stage too, so that no thread waits for shared memory after a barrier. Copies are begun a few
         at a time: reads would wait behind all of them.
         """
-        depth = self._tiling.block_k
-        for k in range(depth - 1):
-            self._read(places, k + 1, held[(k + 1) % 2])
-            if k < depth // 2:
-                copy(k, depth // 2)
-            self._add(held[k % 2], sums)
-        self._enter(turn(), places, held[0])
-        self._add(held[1], sums)
+        last = self._tiling.block_k - 1
+        parts = min(self._tiling.copy_parts, last)
+        for k in range(last):
+            self._read(k + 1)
+            if k < parts:
+                copy(k, parts)
+            self._add(k, sums)
+        self._enter(turn())
+        self._add(last, sums)
 
-    def _enter(self, stage: UOp, places: list[UOp], target: _Fragments) -> None:
+    def _enter(self, stage: UOp) -> None:
         """Note where a thread's rows and columns begin in a stage, and read its first k."""
-        sides = ((self._panel_a, self._rows), (self._panel_b, self._columns))
-        for place, (panel, axis) in zip(places, sides, strict=True):
-            self._block.b.write(place, stage * panel.stage_elements + axis.first)
-        self._read(places, 0, target)
+        for side in self._sides:
+            self._block.b.write(side.place, stage * side.stage_elements + side.first)
+        self._read(0)
 
-    def _read(self, places: list[UOp], k: int, target: _Fragments) -> None:
+    def _read(self, k: int) -> None:
         """Read the elements of a value of k."""
         b = self._block.b
-        sides = ((self._panel_a, self._rows, target.a), (self._panel_b, self._columns, target.b))
-        for place, (panel, axis, registers) in zip(places, sides, strict=True):
-            start = b.read(place)
-            for vector, register in enumerate(registers):
-                ahead = k * panel.pitch + vector * axis.step
-                b.write(register, b.load(panel.region, start + ahead, axis.lanes))
+        for side in self._sides:
+            start = b.read(side.place)
+            for vector, register in enumerate(side.held[k % 2]):
+                ahead = k * side.pitch + vector * side.step
+                b.write(register, b.load(side.region, start + ahead, self._lanes))
 
-    def _add(self, held: _Fragments, sums: list[list[UOp]]) -> None:
+    def _add(self, k: int, sums: list[list[UOp]]) -> None:
         """Add the products of a value of k."""
         b = self._block.b
         elements, factors = [
-            [lane(b.read(each), number) for each in registers for number in range(self._lanes)]
-            for registers in (held.a, held.b)
+            [lane(b.read(each), i) for each in side.held[k % 2] for i in range(self._lanes)]
+            for side in self._sides
         ]
         for row, column in _walk(len(elements), len(factors)):
             register = sums[row][column]
@@ -302,7 +269,7 @@ def _walk(rows: int, columns: int) -> Iterator[tuple[int, int]]:
 
 
 def _apart(place: UOp) -> tuple[UOp, int]:
-    """Take the constant from a place that was shifted by one."""
+    """Take a constant from a place, so that one register serves all of a thread's copies."""
     if place.op is Op.ADD and place.operands[1].op is Op.CONST:
         return place.operands[0], int(place.operands[1].value)
     return place, 0
