@@ -255,7 +255,7 @@ def test_a_sum_of_a_block_on_a_gpu():
 
 @pytest.mark.gpu
 @by_dtype
-@pytest.mark.parametrize("distance", [1, 4, 16])
+@pytest.mark.parametrize("distance", [0, 1, 4, 16])
 def test_an_exchange_of_every_dtype_on_a_gpu(dtype, distance):
     b = builder((dtype, 32, False), (dtype, 32, True))
     b.store(b.param(1), b.thread, b.exchange(b.load(b.param(0), b.thread), distance))

@@ -340,7 +340,7 @@ EFFECT = a.EffectAttrs(1)
         (Op.BARRIER, VOID, (), ab.BarrierAttrs(1, 16, 32), "numbers are below 16"),
         (Op.BARRIER, VOID, (), ab.BarrierAttrs(1, 1, 33), "awaits whole warps"),
         (Op.BARRIER, VOID, (ZERO,), ab.BarrierAttrs(1, 0, 64), "named ones alone have groups"),
-        (Op.EXCHANGE, I32, (ZERO,), ab.ExchangeAttrs(1, 32), "distances are 1 to 31"),
+        (Op.EXCHANGE, I32, (ZERO,), ab.ExchangeAttrs(1, 32), "distances are 0 to 31"),
         (Op.EXCHANGE, F32, (ZERO,), ab.ExchangeAttrs(1, 1), "dtypes differ"),
         (Op.ROLE, VOID, (), ab.RoleAttrs(1, "two words", 0, 1, 0), "named by one word"),
         (Op.ROLE, VOID, (), ab.RoleAttrs(1, "load", 0, 1, 100), "budgets are multiples of 8"),

@@ -144,7 +144,7 @@ def _exchange(node: UOp) -> Shape:
     _count(node)
     check(node.operands[0].dtype is node.dtype, node, "dtypes differ")
     check(node.dtype.lanes == 1, node, "exchanges one value a thread")
-    check(1 <= node.attrs.distance < 32, node, "distances are 1 to 31")
+    check(0 <= node.attrs.distance < 32, node, "distances are 0 to 31")
     return ()
 
 

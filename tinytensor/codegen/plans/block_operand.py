@@ -100,6 +100,15 @@ class Window:
     extent_k: int
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One of so many parts of a block's copies, none of which reads unless the block exists."""
+
+    part: int
+    parts: int
+    exists: UOp
+
+
 class Source(Protocol):
     """Brings blocks of k of an operand to the stages of a ring of tiles.
 
@@ -107,8 +116,8 @@ class Source(Protocol):
     `gather` and written by `put`, between which other work hides the wait.
     """
 
-    def copy(self, stage: UOp, block: UOp) -> None:
-        """Begin copies of a block of k to a stage."""
+    def copy(self, stage: UOp, block: UOp, share: Share | None = None) -> None:
+        """Begin copies of a block of k to a stage, or a share of them."""
 
     def gather(self, block: UOp) -> list[UOp]:
         """Return a block's elements of this thread; 0 beyond the operand."""
@@ -194,7 +203,7 @@ class GatheredSource:
         width, most_columns = (1, TRANSPOSED_COLUMNS) if transposes else (operand.access, b.threads)
         self._positions = _Positions(b, operand, window, width, most_columns)
 
-    def copy(self, stage: UOp, block: UOp) -> None:
+    def copy(self, stage: UOp, block: UOp, share: Share | None = None) -> None:
         """Begin nothing: the elements pass through registers."""
 
     def gather(self, block: UOp) -> list[UOp]:
@@ -242,14 +251,17 @@ class CopiedSource:
         width, most_columns = (1, TRANSPOSED_COLUMNS) if transposes else (operand.access, b.threads)
         self._positions = _Positions(b, operand, window, width, most_columns)
 
-    def copy(self, stage: UOp, block: UOp) -> None:
-        """Begin this thread's copies."""
+    def copy(self, stage: UOp, block: UOp, share: Share | None = None) -> None:
+        """Begin this thread's copies; without branches, so that other work runs between them."""
         b, operand, positions = self._b, self._operand, self._positions
         first = Evaluator(b, positions.ranges(block, 0, 0)).value(operand.index)
-        for row, column in positions.offsets():
+        offsets = list(positions.offsets())
+        for row, column in offsets[share.part :: share.parts] if share else offsets:
             index = self._address(stage, *positions.in_tile(row, column))
             ahead = times(b, operand.pitch, row) + column
             valid = self._valid(positions.ranges(block, row, column))
+            if share is not None:
+                valid = where(share.exists, valid, 0)
             start = _shifted(first, ahead)
             b.copy_async(self._target, index, operand.source, start, positions.width, valid)
 
@@ -275,7 +287,7 @@ class TileSource:
         self._window = window
         self._tile = tile
 
-    def copy(self, stage: UOp, block: UOp) -> None:
+    def copy(self, stage: UOp, block: UOp, share: Share | None = None) -> None:
         """Begin the copy of a block of k."""
         b, operand, window = self._b, self._operand, self._window
         first_k = b.value(block * window.extent_k)

@@ -105,6 +105,12 @@ def _outer_places(b: BlockBuilder, number: UOp, outer: Sequence[UOp]) -> dict[UO
 
 
 def divided(b: BlockBuilder, number: UOp, divisor: UOp | int) -> tuple[UOp, UOp]:
-    """Return quotient and remainder of a number that is not negative."""
+    """Return quotient and remainder of a number that is not negative.
+
+    By powers of two the remainder is some of its bits: NVRTC 13.0 takes constants from addresses
+    that are made of it, and leaves them in others (two instructions for each access).
+    """
     quotient = b.value(binary(Op.TRUNCDIV, number, divisor))
+    if isinstance(divisor, int) and divisor.bit_count() == 1:
+        return quotient, b.value(binary(Op.AND, number, divisor - 1))
     return quotient, b.value(binary(Op.TRUNCMOD, number, divisor))

@@ -25,7 +25,7 @@ from tinytensor.codegen.plans.block_product import (
     read_facts,
     why_no_product,
 )
-from tinytensor.codegen.plans.block_ring import Turn, run_ring
+from tinytensor.codegen.plans.block_ring import Copy, Turn, run_ring
 from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
 from tinytensor.codegen.plans.tiling_cuda import (
     MOST_RESIDENT,
@@ -229,7 +229,8 @@ class _Lowering:
         block.epilogue.preload(list(dict.fromkeys([each.column for each in pairs])))
         accumulator = b.accumulator(instruction, *self._extents, *warps)
 
-        def multiply(stage: UOp, turn: Turn) -> None:
+        def multiply(stage: UOp, copy: Copy, turn: Turn) -> None:
+            copy(0, 1)
             b.tile_mma(accumulator, self._a.tile, stage, self._b.tile, stage, self._attrs)
             b.mma_wait(accumulator)
             turn()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ from tinytensor.codegen.plans.block_product import (
     why_no_product,
 )
 from tinytensor.codegen.plans.block_raster import divided
-from tinytensor.codegen.plans.block_ring import Turn, run_ring
+from tinytensor.codegen.plans.block_ring import Copy, Turn, run_ring
 from tinytensor.codegen.plans.tiling_cuda import (
     MOST_RESIDENT,
     WARP_COLUMNS,
@@ -37,11 +38,11 @@ from tinytensor.codegen.plans.tiling_cuda import (
 from tinytensor.dtype import dtypes
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
+from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
 from tinytensor.records import dataclass
 from tinytensor.target import Target
 
-STRIP_COLUMNS = 4
 MOST_LANES = 4  # adjacent elements of a row or column that one thread sums
 
 
@@ -91,34 +92,22 @@ def lower(
 
 
 @dataclass(frozen=True, slots=True)
-class _Panel:
-    """A factor's ring in shared memory as [stage][k][free], and what fills it.
+class _Side:
+    """A factor: its ring in shared memory as [stage][k][free], and what a thread takes of it.
 
-    Units: elements; `pitch` from one k to the next, `stage_elements` from one stage to the next.
+    Units: elements; `pitch` from one k to the next, `stage_elements` from one stage to the next. A
+    thread takes vectors of adjacent rows (or columns), `step` apart from `first` on. Registers hold
+    the `place` of the first one in the present stage, and the vectors of two values of k.
     """
 
     region: UOp
     pitch: int
     stage_elements: int
     source: Source
-
-
-@dataclass(frozen=True, slots=True)
-class _Fragments:
-    """Registers for the elements of a and b that a thread multiplies at one value of k."""
-
-    a: list[UOp]
-    b: list[UOp]
-
-
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """The rows (or columns) of a thread: vectors of `lanes` from `first` on, `step` apart."""
-
     first: UOp
-    vectors: int
-    lanes: int
     step: int
+    place: UOp
+    held: tuple[list[UOp], list[UOp]]
 
     def at(self, vector: int) -> UOp:
         """Return where a vector begins in the block's tile."""
@@ -134,28 +123,25 @@ class _Lowering:
         self._lanes = min(MOST_LANES, 16 // self._dtype.itemsize)
         self._block = open_block(facts, tiling, self._lanes, self._lanes)
         self._block.b.resident = resident
-        self._panel_a = self._panel(facts.a, self._block.window_a)
-        self._panel_b = self._panel(facts.b, self._block.window_b)
-        self._rows, self._columns = self._axes()
+        first_row, first_column = self._first()
+        self._rows = self._side(facts.a, self._block.window_a, first_row, tiling.rows)
+        self._columns = self._side(facts.b, self._block.window_b, first_column, tiling.columns)
+        self._sides = (self._rows, self._columns)
 
     def emit(self) -> Linear:
-        b, block = self._block.b, self._block
-        rows = self._rows.vectors * self._lanes
-        columns = [self._columns.at(vector) for vector in range(self._columns.vectors)]
+        b, block, tiling = self._block.b, self._block, self._tiling
+        columns = [self._columns.at(vector) for vector in range(tiling.columns // self._lanes)]
         block.epilogue.preload(columns)
         sums = [
-            [b.register(self._dtype, 0) for _ in range(self._tiling.columns)] for _ in range(rows)
+            [b.register(self._dtype, 0) for _ in range(tiling.columns)] for _ in range(tiling.rows)
         ]
-        sources = (self._panel_a.source, self._panel_b.source)
-        held = [self._fragments(), self._fragments()]
 
-        def multiply(stage: UOp, turn: Turn) -> None:
-            self._multiply(stage, turn, held, sums)
+        def multiply(stage: UOp, copy: Copy, turn: Turn) -> None:
+            self._multiply(copy, turn, sums)
 
-        def begin(stage: UOp) -> None:
-            self._read(stage, b.index(0), held[0])
-
-        run_ring(b, block.blocks_k, self._tiling.stages, sources, begin, multiply)
+        sources = [each.source for each in self._sides]
+        run_ring(b, block.blocks_k, tiling.stages, sources, self._enter, multiply)
+        self._part_from_stores(sums)
         for number, row_sums in enumerate(sums):
             row = self._rows.at(number // self._lanes) + number % self._lanes
             for vector, column in enumerate(columns):
@@ -167,88 +153,98 @@ class _Lowering:
                 self._store_mirrored(mirror, sums)
         return b.finish()
 
+    def _part_from_stores(self, sums: list[list[UOp]]) -> None:
+        """Let the registers of sums be others than those that are stored.
+
+        A store of four takes four adjacent registers. ptxas keeps sums in such from the start, and
+        there they lie in the bank of registers that their factors are in: 243 of 1024 multiply-adds
+        wait for it, else 150 (8 x 16 sums, NVRTC 13.0). An exchange of nothing is all that it does
+        not see through.
+        """
+        b = self._block.b
+        if self._block.epilogue.lanes > 1:
+            for each in itertools.chain(*sums):
+                b.write(each, b.exchange(b.read(each), 0))
+
     def _store_mirrored(self, mirror: BlockEpilogue, sums: list[list[UOp]]) -> None:
         """Store what the rows of a thread hold of each of its columns."""
         b, lanes = self._block.b, self._lanes
         for number in range(self._tiling.columns):
             row = self._columns.at(number // lanes) + number % lanes
-            for vector in range(self._rows.vectors):
+            for vector in range(self._tiling.rows // lanes):
                 held = sums[vector * lanes : (vector + 1) * lanes]
                 values = stack([b.read(each[number]) for each in held])
                 mirror.store(row, self._rows.at(vector), values)
 
-    def _panel(self, operand: Operand, window: Window) -> _Panel:
-        b, itemsize = self._block.b, self._dtype.itemsize
+    def _side(self, operand: Operand, window: Window, first: UOp, count: int) -> _Side:
+        """Give a factor its ring, and a thread so many of its rows, spread over the whole tile."""
+        b, itemsize, lanes = self._block.b, self._dtype.itemsize, self._lanes
         pitch = window.extent_free + 16 // itemsize
         stage_elements = window.extent_k * pitch
         region = b.shared(self._dtype, self._tiling.stages * stage_elements)
 
         def address(stage: UOp, free: UOp, k: UOp) -> UOp:
-            return stage * stage_elements + k * pitch + free
+            (k, k_ahead), (free, free_ahead) = _apart(k), _apart(free)
+            start = b.value(stage * stage_elements + k * pitch + free)
+            return start + (k_ahead * pitch + free_ahead)
 
         transposes = operand.inner is operand.k
         is_copied = operand.is_direct and itemsize in COPY_BYTES
         kind = CopiedSource if is_copied else GatheredSource
         source = kind(b, operand, window, region, address, transposes)
-        return _Panel(region, pitch, stage_elements, source)
+        dtype, vectors = self._dtype.vector(lanes), range(count // lanes)
+        even, odd = [[b.register(dtype, 0) for _ in vectors] for _ in range(2)]
+        step, place = window.extent_free // count * lanes, b.register(b.index_dtype, 0)
+        return _Side(region, pitch, stage_elements, source, first, step, place, (even, odd))
 
-    def _axes(self) -> tuple[_Axis, _Axis]:
-        """Give a thread its rows and columns, as vectors spread over the whole tile."""
+    def _first(self) -> tuple[UOp, UOp]:
+        """Return the first row and the first column of a thread."""
         b, tiling, lanes = self._block.b, self._tiling, self._lanes
         warp, within = divided(b, b.thread, WARP_THREADS)
         warps_n = tiling.block_n // (tiling.columns * WARP_COLUMNS)
         warp_row, warp_column = divided(b, warp, warps_n)
         row, column = divided(b, within, WARP_COLUMNS)
         first_row = b.value((warp_row * WARP_ROWS + row) * lanes)
-        first_column = b.value((warp_column * WARP_COLUMNS + column) * lanes)
-        threads_m = tiling.block_m // tiling.rows
-        threads_n = tiling.block_n // tiling.columns
-        return (
-            _Axis(first_row, tiling.rows // lanes, lanes, threads_m * lanes),
-            _Axis(first_column, tiling.columns // lanes, lanes, threads_n * lanes),
-        )
+        return first_row, b.value((warp_column * WARP_COLUMNS + column) * lanes)
 
-    def _fragments(self) -> _Fragments:
-        """Declare the registers of the elements that one value of k takes."""
-        b, dtype = self._block.b, self._dtype.vector(self._lanes)
-        rows, columns = self._rows.vectors, self._columns.vectors
-        return _Fragments(*[[b.register(dtype, 0) for _ in range(n)] for n in (rows, columns)])
-
-    def _multiply(
-        self, stage: UOp, turn: Turn, held: list[_Fragments], sums: list[list[UOp]]
-    ) -> None:
+    def _multiply(self, copy: Copy, turn: Turn, sums: list[list[UOp]]) -> None:
         """Add the products of one stage to the registers.
 
         What one value of k takes is read while the one before is multiplied: the first of the next
-        stage too, so that no thread waits for shared memory after a barrier.
+        stage too, so that no thread waits for shared memory after a barrier. Copies are begun a few
+        at a time: reads would wait behind all of them.
         """
-        b, (even, odd) = self._block.b, held
         last = self._tiling.block_k - 1
-        with b.loop(0, last // 2, unroll=last // 2) as pair:
-            self._read(stage, pair * 2 + 1, odd)
-            self._add(even, sums)
-            self._read(stage, pair * 2 + 2, even)
-            self._add(odd, sums)
-        self._read(stage, b.index(last), odd)
-        self._add(even, sums)
-        self._read(turn(), b.index(0), even)
-        self._add(odd, sums)
+        parts = min(self._tiling.copy_parts, last)
+        for k in range(last):
+            self._read(k + 1)
+            if k < parts:
+                copy(k, parts)
+            self._add(k, sums)
+        self._enter(turn())
+        self._add(last, sums)
 
-    def _read(self, stage: UOp, k: UOp, target: _Fragments) -> None:
+    def _enter(self, stage: UOp) -> None:
+        """Note where a thread's rows and columns begin in a stage, and read its first k."""
+        for side in self._sides:
+            self._block.b.write(side.place, stage * side.stage_elements + side.first)
+        self._read(0)
+
+    def _read(self, k: int) -> None:
         """Read the elements of a value of k."""
         b = self._block.b
-        sides = ((self._panel_a, self._rows, target.a), (self._panel_b, self._columns, target.b))
-        for panel, axis, registers in sides:
-            start = stage * panel.stage_elements + k * panel.pitch
-            for vector, register in enumerate(registers):
-                b.write(register, b.load(panel.region, start + axis.at(vector), axis.lanes))
+        for side in self._sides:
+            start = b.read(side.place)
+            for vector, register in enumerate(side.held[k % 2]):
+                ahead = k * side.pitch + vector * side.step
+                b.write(register, b.load(side.region, start + ahead, self._lanes))
 
-    def _add(self, held: _Fragments, sums: list[list[UOp]]) -> None:
+    def _add(self, k: int, sums: list[list[UOp]]) -> None:
         """Add the products of a value of k."""
         b = self._block.b
         elements, factors = [
-            [lane(b.read(each), number) for each in registers for number in range(self._lanes)]
-            for registers in (held.a, held.b)
+            [lane(b.read(each), i) for each in side.held[k % 2] for i in range(self._lanes)]
+            for side in self._sides
         ]
         for row, column in _walk(len(elements), len(factors)):
             register = sums[row][column]
@@ -262,15 +258,18 @@ class _Lowering:
 def _walk(rows: int, columns: int) -> Iterator[tuple[int, int]]:
     """Walk (row, column) of a thread's sums so that each shares a factor with the one before.
 
-    A multiply-add then finds that factor where the last one left it, and reads one register less:
-    1052 reads saved for 1024 multiply-adds of 8 x 8 sums, row by row 781 (ptxas 13.5, sm_90a).
-    Rows that turn without strips save 999, but 89 multiply-adds then wait for a bank of registers.
+    A multiply-add then finds that factor where the last one left it. What it reads beside its sum
+    is another row's factor, whose bank of registers alternates: ptxas gives the sums the other one.
     """
     down = range(rows)
-    for first in range(0, columns, STRIP_COLUMNS):
-        across = range(first, min(first + STRIP_COLUMNS, columns))
+    for column in range(columns):
         for row in down:
-            for column in across:
-                yield row, column
-            across = across[::-1]
+            yield row, column
         down = down[::-1]
+
+
+def _apart(place: UOp) -> tuple[UOp, int]:
+    """Take a constant from a place, so that one register serves all of a thread's copies."""
+    if place.op is Op.ADD and place.operands[1].op is Op.CONST:
+        return place.operands[0], int(place.operands[1].value)
+    return place, 0

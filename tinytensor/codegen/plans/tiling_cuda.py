@@ -109,7 +109,7 @@ class MmaTiling:
 class FmaTiling:
     """A block's tile for multiply-adds: each thread sums rows x columns, a warp is 4 x 8 threads.
 
-    Units: elements.
+    Units: elements. A stage's copies are begun in `copy_parts`, one for each value of k.
     """
 
     name: str
@@ -121,6 +121,7 @@ class FmaTiling:
     stages: int
     group: int = 8
     busy_warps: int = WARPS_TO_HIDE_LATENCY
+    copy_parts: int = 15
 
     @property
     def threads(self) -> int:
@@ -173,14 +174,15 @@ DOUBLE_TILINGS_THROUGH_REGISTERS = (
     MmaTiling("small through registers", 64, 64, 16, 2, 4, stages=2),
     MmaTiling("least through registers", 32, 32, 16, 2, 2, stages=2),
 )
-# On H200, NVRTC 13.0, 8efd321, 2026-11-30, in us: 2048^3 of float32, NT, 391 large (0.94 of
-# cuBLAS), 401 square, 451 compact, 476 medium, 764 small; NN 373 large (0.94), 395 square; 1024^3,
-# NN, 57 compact (1.01), 63 medium, 109 square, 120 small; x @ x.T of 1024 rows 55 small, 64
-# compact, 75 medium, 113 square. A loop of 16 values of k with 8 x 16 sums is 36 KB of code, and 5
-# % slower than one of 8: it does not fit the cache of a multiprocessor's instructions.
+# On H200, NVRTC 13.0, 0e178cd, 2026-11-30, in us: 2048^3 of float32, NT, 352 large (1.01 of
+# cuBLAS's speed), 384 square, 413 compact, 512 medium; 128 x 256 of 8 x 16 takes 344, but TN 339
+# where large takes 330. 1024^3, NN, 50.7 oblong, 53.3 compact, 59.5 medium, 92 square, 129 small.
+# `copy_parts`: compact takes 53.8 with 15 and 56.2 with 8 (1024^3, NN; NT 61.2 and 64.1), large
+# 2803 with 4 and 2862 with 7 (4096^3, NT).
 FMA_TILINGS = (
-    FmaTiling("large", 128, 128, 8, 8, 16, stages=4, busy_warps=2 * WARPS_TO_HIDE_LATENCY),
+    FmaTiling("large", 128, 128, 8, 8, 16, 4, busy_warps=8, copy_parts=4),
     FmaTiling("square", 128, 128, 16, 8, 8, stages=3),
+    FmaTiling("oblong", 64, 128, 16, 8, 8, stages=3),
     FmaTiling("compact", 64, 64, 16, 8, 8, stages=3),
     FmaTiling("medium", 64, 64, 16, 8, 4, stages=3),
     FmaTiling("small", 32, 32, 16, 4, 4, stages=4),
@@ -203,9 +205,9 @@ MMA_LISTS = {
     8: (DOUBLE_TILINGS, DOUBLE_TILINGS_THROUGH_REGISTERS),
 }
 # What a measurement may choose beside them.
-FMA_EXTENTS = (32, 64, 128)
+FMA_EXTENTS = (32, 64, 128, 256)
 FMA_SUMS = ((4, 4), (8, 4), (8, 8), (8, 16))
-FMA_RINGS = ((8, 4), (16, 3), (32, 2), (16, 2), (32, 3), (16, 4))  # values of k, stages
+FMA_RINGS = ((8, 4), (16, 3), (16, 2), (16, 4))  # values of k, stages
 FMA_THREADS = (64, 128, 256)
 
 
