@@ -275,11 +275,21 @@ class Chooser:
         if ways > 1 and ways * len(use) > MOST_WAYS:
             reason = f"one kernel computes at most {MOST_WAYS} values side by side."
             return Draft("store", node, (reason,))
+        if ways > 1 and len(use) > 1 and not self._keep_axes(node, use):
+            reason = "the axis along which it is chosen is none of its reader's."
+            return Draft("store", node, (reason,))
         if self.builder.fuse:
             return self._weigh(node, use)
         if self._is_product(node, use):
             return None
         return Draft("store", node, ("TT_FUSE=0: one kernel per op.",))
+
+    def _keep_axes(self, node: UOp, use: Evaluations) -> bool:
+        """Whether the kernels that read a value run over its outermost and last axis, or fold."""
+        readers = [each.shape for each in self.uses.by_kernel(use) if each.op is not Op.REDUCE]
+        return all(
+            (*shape[:1], *shape[-1:]) == (node.shape[0], node.shape[-1]) for shape in readers
+        )
 
     def _is_product(self, node: UOp, use: Evaluations) -> bool:
         """Whether a node is a product that is only summed: a sum of products is one op."""
