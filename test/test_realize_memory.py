@@ -195,8 +195,8 @@ def test_what_a_root_that_keeps_its_expression_needs_is_not_replaced():
     "update", [lambda x: x @ x, lambda x: x.flip(0) + x, lambda x: x.cumsum(0), lambda x: x.T - x]
 )
 def test_a_kernel_that_reads_more_than_it_overwrites_gets_memory_of_its_own(update):
-    expected = update(Tensor(numbers(8, 8))).numpy()
-    x = Tensor(numbers(8, 8))
+    expected = update(Tensor(numbers(32, 32))).numpy()
+    x = Tensor(numbers(32, 32))
     before = address(x)
 
     x.copy_(update(x))

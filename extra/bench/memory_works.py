@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, unique
@@ -169,9 +168,7 @@ TRANSFORMER = (*ATTENTION, (128, 512), (512, 128))
 VOCABULARY = ((256, 64), (64, 16384), (256,))
 
 GRADIENTS, STEP = Asked.GRADIENTS, Asked.STEP
-PASSES = "values merge as pairs of 8 bytes; the last kernel takes order, ranks and values."
 BLOCKS = "the sums of blocks of 64 are stored before they are added."
-PAIRS_AND_RANKS = math.prod(ROWS) * (8 + 4)
 BLOCK_SUMS = SQUARE[0] * (SQUARE[1] // 64 - 1) * 4
 WORKS = (
     Work("chain", chain, (SQUARE, SQUARE)),
@@ -192,7 +189,7 @@ WORKS = (
     Work("vocabulary gradients", project_and_compare, VOCABULARY, GRADIENTS, 16384),
     Work("momentum", decay, (SQUARE,) * 3),
     Work("adam", adapt, (SQUARE,) * 4),
-    Work("sort", ordered, (ROWS,), more_bytes=PAIRS_AND_RANKS, reason=PASSES),
+    Work("sort", ordered, (ROWS,)),
     Work("cumsum", run_totals, (SQUARE,), more_bytes=BLOCK_SUMS, reason=BLOCKS),
     Work("cat", joined, ((1024, 512), (1024, 512))),
     Work("einsum", contracted, ((8, 256, 256),) * 3),

@@ -50,5 +50,5 @@ def test_the_list_is_long_enough():
 def test_most_programs_and_a_transformer_need_no_more_than_torch():
     within = [work.name for work in WORKS if not work.more_bytes]
 
-    assert len(within) >= 20
-    assert "transformer step" in within
+    assert len(within) >= len(WORKS) - 1
+    assert {"transformer step", "sort"} <= {*within}

@@ -13,10 +13,12 @@ from tinytensor.ops.attrs import ParamAttrs
 from tinytensor.ops.interpret_indexed import run_kernel
 from tinytensor.ops.kernel import Kernel, Param
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, buffer, make_range, nbytes_of
+from tinytensor.ops.ranges import open_ranges
+from tinytensor.ops.uop import UOp, buffer, by_number, make_range, nbytes_of, walk
 from tinytensor.schedule.kernels import KernelCall
 from tinytensor.schedule.lower_views import ZERO
 from tinytensor.schedule.memory import assign_memory
+from tinytensor.schedule.region import below_views
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.schedule.take_over import may_take, merge_params
 from tinytensor.target import CPU_AVX512
@@ -124,9 +126,9 @@ def takers(each):
         (lambda x, y: x + y, [0, 1]),
         (lambda x, y: x + y * x, [0, 1]),
         (lambda x, y: x + y.T, [0]),
-        (lambda x, y: x.flip(0) + y, [1]),
+        (lambda x, y: x.flip(0) + y, [0, 1]),
         (lambda x, y: x + x.T + y, [1]),
-        (lambda x, y: x + y[:1], [0]),
+        (lambda x, y: x + y[:1], [0, 1]),
         (lambda x, y: x.sum(0) + y[0], []),
         (lambda x, y: x @ y, []),
         (lambda x, y: (x + y).sum(), []),
@@ -192,6 +194,84 @@ def test_a_merged_kernel_computes_the_same_in_place(seed):
 
     assert [param.written for param in merged.params] == [True, False]
     np.testing.assert_array_equal(a, separate)
+
+
+def exchanged(x):
+    """The lesser of every two neighboring rows before the greater, by way of a choice."""
+    pairs = x.reshape(4, 2, 8)
+    first, second = (pairs[:, half : half + 1].expand(4, 2, 8) for half in range(2))
+    is_first = (Tensor.arange(2) == 0).reshape(2, 1)
+    return first.minimum(second).where(is_first, first.maximum(second))
+
+
+@pytest.mark.parametrize("in_one", [exchanged, lambda x: x.flip(0) - x, lambda x: x - x[2:3]])
+def test_points_that_read_one_another_run_in_one(in_one, seed):
+    x = leaf(8, 8)
+    (each,) = kernels_of(in_one(x))
+    operand = each.nodes.index(x.uop)
+    arrays = [np.random.default_rng(seed).standard_normal(64).astype(np.float32)]
+    separate = np.empty(64, np.float32)
+    run_kernel(each.kernel, [separate, *arrays])
+
+    merged = merge_params(each.kernel, {0: operand})
+    run_kernel(merged, arrays)
+
+    assert may_take(each.kernel, 0, operand)
+    assert len(merged.sink.operands) in (2, 8)
+    np.testing.assert_array_equal(arrays[0], separate)
+
+
+@pytest.mark.parametrize("make", [lambda x: x.flip(1) - x, lambda x: x - x[:, 3:4]])
+def test_many_points_do_not_run_in_one(make):
+    (each,) = kernels_of(make(leaf(8, 17)))
+
+    assert takers(each) == []
+
+
+def test_points_that_compute_much_do_not_run_in_one():
+    def turned(steps):
+        x = leaf(16, 8)
+        y = x.flip(0)
+        for step in range(steps):
+            y = (y * x + step).relu()
+        (each,) = kernels_of(y)
+        return each
+
+    assert takers(turned(4)) == [0]
+    assert takers(turned(40)) == []
+
+
+def test_points_do_not_run_in_one_where_none_of_them_needs_a_param():
+    number = Tensor.arange(2).reshape(2, 1)
+    is_always = number * number - number != 1  # which no bounds of a number tell
+    (each,) = kernels_of(leaf(2, 8).flip(0).where(is_always, leaf(2, 8)))
+
+    opened = open_ranges(each.kernel.sink, each.kernel.ranges[:1])
+
+    assert len(each.kernel.params) == 3
+    assert len(by_number(walk((opened,)), Op.PARAM)) == 2
+    assert takers(each) == [1]  # what is read as it lies
+
+
+def test_what_is_read_as_it_lies_is_taken_first():
+    x, y = leaf(8, 8), leaf(8, 8)
+    (each,) = kernels_of(x.flip(0) + y)
+    made = [call([node], [value(8)]) for node in (x.uop, y.uop)]
+
+    (*_, step) = assign_memory([*made, each], [each.nodes[0]], {}).steps
+
+    assert takers(each) == [0, 1]
+    assert len(step.kernel.sink.operands) == 1
+
+
+def test_a_sort_merges_in_the_memory_of_its_result():
+    x = leaf(4, 256)
+    values, order = x.sort()
+    roots = [values.uop, below_views(order.uop)]
+
+    assigned = assign_memory(schedule(roots, CPU_AVX512, OPTIONS), roots, {})
+
+    assert assigned.arena_bytes <= 8 * 256  # of the places that begin as complements
 
 
 def random_program(random, operands):

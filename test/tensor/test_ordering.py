@@ -5,12 +5,15 @@ import pytest
 from schedule.reading import kernels_of
 
 from tinytensor import Tensor, config
+from tinytensor.ops.uop import walk
+from tinytensor.schedule.lower_views import Lowering
 from tinytensor.target import CPU_AVX512, SM90A
-from tinytensor.tensor.ordering import LONGEST_RUN, ascending_order
+from tinytensor.tensor.autograd import grad
+from tinytensor.tensor.ordering import PARTS, ascending_order
 
 INTEGERS = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
 FLOATS = ["float16", "float32", "float64"]
-EXTENTS = [1, 2, 7, LONGEST_RUN, LONGEST_RUN + 1, 2 * LONGEST_RUN, 97, 300]
+EXTENTS = [1, 2, 7, PARTS, PARTS + 1, 2 * PARTS, 97, 300, 1025]
 
 
 def order_of(keys, axis=0, count=None):
@@ -50,7 +53,7 @@ def test_an_axis_of_any_extent(extent):
     assert order_of(keys).tolist() == np.argsort(keys, kind="stable").tolist()
 
 
-@pytest.mark.parametrize("count", [0, 1, 5, LONGEST_RUN, 40, 120, 199])
+@pytest.mark.parametrize("count", [0, 1, 5, PARTS, PARTS + 1, 40, 120, 199])
 def test_the_first_of_an_order(count):
     keys = with_ties(200, "int16")
 
@@ -82,20 +85,36 @@ def test_no_keys_have_an_empty_order():
 
 
 def test_a_short_axis_takes_few_kernels():
-    x = Tensor(np.arange(LONGEST_RUN, dtype=np.float32))
+    x = Tensor(np.arange(PARTS, dtype=np.float32))
 
     assert len(kernels_of(x._wrap(ascending_order(x.uop, 0)))) <= 4
 
 
 @pytest.mark.parametrize("target", [CPU_AVX512, SM90A], ids=lambda target: target.kind)
-def test_merging_halves_several_times_a_kernel(target):
+def test_merging_exchanges_several_times_a_kernel(target):
     x = Tensor(np.zeros(5000, np.float32))
 
     kernels = kernels_of(x._wrap(ascending_order(x.uop, 0)), target=target)
 
-    # 8 merges: 1 .. 8 exchanges of runs, and one of their halves, 4 a kernel; two kernels count
-    # the elements after each merge, and those of the runs. Keys and positions are two more.
-    exchanges = sum(-(-(merge + 1) // 4) for merge in range(1, 9))
-    assert len(kernels) <= exchanges + 2 * 9 + 2
-    pointwise = {each.sink for each in kernels if each.name.startswith("pointwise")}
-    assert len(pointwise) <= 8 + 2 + 2  # the first after each merge, then the same; keys, positions
+    # 10 blocks of 512. 16 elements take 1 + 2 + 3 + 4 exchanges; a merge of runs of 2**n takes
+    # n + 1 of them, 4 a kernel, to blocks; a merge of blocks takes up to 4, and 9 in each block.
+    runs = sum(-(-(n + 1) // 4) for n in range(4, 9))
+    blocks = 4 * (1 + -(-9 // 4))
+    assert len(kernels) <= 3 + runs + blocks + 2  # and what is complemented; the order
+    assert len({each.sink for each in kernels}) <= 3 + 5 + 4 + 3 + 2
+
+
+def test_planning_both_gradients_of_a_sort_visits_each_node_a_few_times(monkeypatch):
+    counted = []
+    lower = Lowering._operand_points
+    monkeypatch.setattr(
+        Lowering, "_operand_points", lambda self, point: counted.append(point) or lower(self, point)
+    )
+    x = Tensor(np.arange(40.0).reshape(4, 10), requires_grad=True)
+    out = (x * x).sort(1)[0] * x
+    (first,) = grad((out * out * out).sum(), x, create_graph=True)
+    (second,) = grad((first * first).sum(), x)
+
+    kernels_of(first, second)
+
+    assert len(counted) < 12 * len(walk((first.uop, second.uop)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.uop import UOp, index_const, substitute
 
 
 def folded_ranges(node: UOp) -> tuple[UOp, ...]:
@@ -23,3 +25,14 @@ def dependencies(nodes: Sequence[UOp]) -> dict[UOp, frozenset[UOp]]:
         found = own.union(*[depends[each] for each in node.operands])
         depends[node] = found.difference(folded_ranges(node))
     return depends
+
+
+@functools.lru_cache(maxsize=64)  # a sort runs few kernels many times
+def open_ranges(sink: UOp, ranges: tuple[UOp, ...]) -> UOp:
+    """Return a sink without folds that has a copy of each store for every value of some ranges."""
+    for each in ranges:
+        values = [index_const(value) for value in range(each.extent)]
+        copies = [substitute(sink, {each: value}) for value in values]
+        stores = tuple([store for copy in copies for store in copy.operands])
+        sink = simplify_index(sink.replace(stores))
+    return sink

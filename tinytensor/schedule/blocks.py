@@ -20,10 +20,10 @@ from tinytensor.ops.kernel import Contraction, Decision
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, walk
 from tinytensor.schedule.check import check_contraction
-from tinytensor.schedule.contraction import recognize_blocks
-from tinytensor.schedule.kernels import Numbering, computed_within
-from tinytensor.schedule.landmarks import find_landmarks, path_to_sum
-from tinytensor.schedule.lower_views import Lowering, Point, ranges_over
+from tinytensor.schedule.contraction import path_to_sum, recognize_blocks
+from tinytensor.schedule.kernels import computed_within
+from tinytensor.schedule.landmarks import Ends, Search, find_landmarks
+from tinytensor.schedule.lower_views import Point, ranges_over
 from tinytensor.target import Target
 
 Sums = Mapping[UOp, Contraction | Decision]
@@ -53,7 +53,7 @@ def join_blocks(
         is_own = all(readers[each] == {user} for user, each in zip(above, path, strict=False))
         if not is_own or not isinstance(joined.get(inner), Contraction):
             continue
-        lowering = Lowering(Numbering(ends, computed_within(node)), next_range=len(node.shape))
+        lowering = Search(Ends(ends, computed_within(node)), next_range=len(node.shape))
         fact = recognize_blocks(node, lowering)
         if fact is None or not _fits(fact, target):
             continue

@@ -31,10 +31,9 @@ from collections.abc import Sequence
 from tinytensor.dtype import MANTISSA_BITS, DType
 from tinytensor.ops.attrs import Combine, ContractAttrs
 from tinytensor.ops.kernel import Contraction, Decision
-from tinytensor.ops.op import VIEWS, Op
+from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
 from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.uop import UOp, cast, substitute, substitute_all, walk
-from tinytensor.schedule.landmarks import path_to_sum
 from tinytensor.schedule.lower_views import (
     Index,
     Lowering,
@@ -43,6 +42,9 @@ from tinytensor.schedule.lower_views import (
     only_ranges,
     ranges_over,
 )
+from tinytensor.schedule.region import BIJECTIVE
+
+MOST_BETWEEN = 24  # nodes looked at between a sum and one that it reads
 
 
 def recognize(reduce: UOp, lowering: Lowering) -> Contraction | Decision | None:
@@ -164,6 +166,33 @@ def _numbers(ranges: Index) -> tuple[int, ...]:
     return tuple([each.attrs.number for each in ranges])
 
 
+def path_to_sum(reduce: UOp) -> list[UOp]:
+    """Return the nodes from below a REDUCE down to the only one that it reads as it lies; or none.
+
+    Every element of that one is read once. A contraction's factors are repeated instead, so none
+    of them is ever found.
+    """
+    above: dict[UOp, UOp | None] = {reduce.operands[0]: None}
+    stack = [reduce.operands[0]]
+    ends: list[UOp] = []
+    while stack and len(above) <= MOST_BETWEEN:
+        node = stack.pop()
+        if node.op is Op.REDUCE:
+            ends.append(node)
+        elif node.op in ELEMENTWISE or node.op in BIJECTIVE:
+            fresh = [each for each in dict.fromkeys(node.operands) if each not in above]
+            above.update(dict.fromkeys(fresh, node))
+            stack.extend(fresh)
+    if len(ends) != 1 or stack:
+        return []
+    path: list[UOp] = []
+    at: UOp | None = ends[0]
+    while at is not None:
+        path.append(at)
+        at = above[at]
+    return path[::-1]
+
+
 def path_to_product(reduce: UOp) -> list[UOp]:
     """Return the nodes from just below a recognized REDUCE down to its MUL."""
     path = path_to_sum(reduce)
@@ -176,12 +205,13 @@ def path_to_product(reduce: UOp) -> list[UOp]:
 def path_below(factor: UOp) -> list[UOp]:
     """Return a factor's nodes, views and widening casts, down to the first computed or stored."""
     path = [factor]
-    while path[-1].op in VIEWS or (path[-1].op is Op.CAST and _widens(path[-1])):
+    while path[-1].op in VIEWS or (path[-1].op is Op.CAST and widens(path[-1])):
         path.append(path[-1].operands[0])
     return path
 
 
-def _widens(cast: UOp) -> bool:
+def widens(cast: UOp) -> bool:
+    """Whether a cast makes of its operand something that takes more bytes."""
     return cast.operands[0].dtype.itemsize < cast.dtype.itemsize
 
 

@@ -24,11 +24,11 @@ from tinytensor.schedule.contraction import (
     facts_of,
     path_below,
     path_to_product,
+    path_to_sum,
     recognize,
     recognize_blocks,
 )
 from tinytensor.schedule.describe import short_dtype
-from tinytensor.schedule.landmarks import path_to_sum
 from tinytensor.schedule.lower_views import Index, Lowering, Point, flatten
 from tinytensor.schedule.region import Region
 from tinytensor.timing import timed

@@ -23,7 +23,7 @@ from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
 from tinytensor.ops.size import elements_now
 from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.records import dataclass
-from tinytensor.schedule.contraction import path_below, path_to_product
+from tinytensor.schedule.contraction import path_below, path_to_product, path_to_sum, widens
 from tinytensor.schedule.cost import (
     Choice,
     Load,
@@ -36,7 +36,6 @@ from tinytensor.schedule.cost import (
     writing_seconds,
 )
 from tinytensor.schedule.describe import Draft, short_time
-from tinytensor.schedule.landmarks import path_to_sum
 from tinytensor.schedule.lower_views import ranges_over
 from tinytensor.schedule.region import (
     LEAVES,
@@ -286,11 +285,21 @@ class Chooser:
         if ways > 1 and ways * len(use) > MOST_WAYS:
             reason = f"one kernel computes at most {MOST_WAYS} values side by side."
             return Draft("store", node, (reason,))
+        if ways > 1 and len(use) > 1 and not self._keep_axes(node, use):
+            reason = "the axis along which it is chosen is none of its reader's."
+            return Draft("store", node, (reason,))
         if self.builder.fuse:
             return self._weigh(node, use)
         if self._is_product(node, use):
             return None
         return Draft("store", node, ("TT_FUSE=0: one kernel per op.",))
+
+    def _keep_axes(self, node: UOp, use: Evaluations) -> bool:
+        """Whether the kernels that read a value run over its outermost and last axis, or fold."""
+        readers = [each.shape for each in self.uses.by_kernel(use) if each.op is not Op.REDUCE]
+        return all(
+            (*shape[:1], *shape[-1:]) == (node.shape[0], node.shape[-1]) for shape in readers
+        )
 
     def _is_product(self, node: UOp, use: Evaluations) -> bool:
         """Whether a node is a product that is only summed: a sum of products is one op."""
@@ -441,16 +450,5 @@ def reads_no_memory(node: UOp) -> bool:
 
 def widens_memory(node: UOp) -> bool:
     """Whether a node only widens what lies in memory, which holds it in fewer bytes."""
-    is_wider = node.op is Op.CAST and node.dtype.is_float and _widens(node)
+    is_wider = node.op is Op.CAST and node.dtype.is_float and widens(node)
     return is_wider and below_views(node.operands[0]).op is Op.BUFFER
-
-
-def _below_casts(factor: UOp) -> UOp:
-    """Return the first computed or stored node below a factor, which a product widens itself."""
-    while factor.op in VIEWS or (factor.op is Op.CAST and _widens(factor)):
-        factor = factor.operands[0]
-    return factor
-
-
-def _widens(cast: UOp) -> bool:
-    return cast.operands[0].dtype.itemsize < cast.dtype.itemsize

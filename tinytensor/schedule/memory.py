@@ -18,7 +18,7 @@ from tinytensor.ops.uop import UOp, nbytes_of
 from tinytensor.records import dataclass
 from tinytensor.schedule.kernels import KernelCall
 from tinytensor.schedule.order import written_by
-from tinytensor.schedule.take_over import may_take, merge_params, tell_reuse
+from tinytensor.schedule.take_over import may_take, merge_params, ranges_in_one, tell_reuse
 from tinytensor.timing import timed
 
 ALIGNMENT_BYTES = 64  # what every buffer is aligned to, and has a multiple of
@@ -152,7 +152,7 @@ class _Lives:
                 leaf = None
             dying = [each for each in self._dying(number, call, leaf) if each not in taken.values()]
             unshared = [each for each in dying if uses[call.nodes[each]] == 1]  # by instances
-            operand = next((each for each in unshared if may_take(call.kernel, output, each)), None)
+            operand = self._operand_to_take(call, output, unshared, leaf)
             room = Room(_aligned(nbytes_of(node)), number, 0)
             if leaf is not None and self._end.get(leaf, -1) < number:
                 self.replaced[node] = leaf
@@ -168,6 +168,16 @@ class _Lives:
             room.holder = node if node in self._roots else None
             self.rooms[node] = room
         return taken
+
+    def _operand_to_take(
+        self, call: KernelCall, output: int, dying: Sequence[int], leaf: UOp | None
+    ) -> int | None:
+        """Return the operand whose memory an output takes: a leaf, or what is read as it lies."""
+        fitting = [each for each in dying if may_take(call.kernel, output, each)]
+        if len(fitting) > 1:
+            fitting.sort(key=lambda each: len(ranges_in_one(call.kernel, each)))
+            fitting.sort(key=lambda each: call.nodes[each] is not leaf)
+        return next(iter(fitting), None)
 
     def _dying(self, number: int, call: KernelCall, leaf: UOp | None) -> list[int]:
         """Return the operands nobody reads after a kernel, by number, a leaf's before others."""

@@ -15,9 +15,9 @@ from tinytensor.schedule.blocks import join_blocks
 from tinytensor.schedule.check import check_contraction
 from tinytensor.schedule.contraction import recognize
 from tinytensor.schedule.instances import join_instances
-from tinytensor.schedule.kernels import KernelCall, Numbering, build_kernel
-from tinytensor.schedule.landmarks import find_landmarks, nodes_down_to_product
-from tinytensor.schedule.lower_views import Lowering, Point, ranges_over
+from tinytensor.schedule.kernels import KernelCall, build_kernel
+from tinytensor.schedule.landmarks import Ends, Search, find_landmarks, nodes_down_to_product
+from tinytensor.schedule.lower_views import Point, ranges_over
 from tinytensor.schedule.materialize import materialize
 from tinytensor.schedule.order import order_kernels
 from tinytensor.schedule.reasons import add_reasons
@@ -79,7 +79,7 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
 @timed("schedule: contractions")
 def classify_sums(order: Sequence[UOp], verify: bool) -> dict[UOp, Contraction | Decision]:
     """Say of every sum of products in a graph whether it is a contraction, or why it is not."""
-    ends = find_landmarks(order)
+    landmarks = find_landmarks(order)
     found: dict[UOp, Contraction | Decision] = {}
     for node in order:
         if node.op is not Op.REDUCE:
@@ -87,8 +87,7 @@ def classify_sums(order: Sequence[UOp], verify: bool) -> dict[UOp, Contraction |
         nodes = nodes_down_to_product(node)
         if not any(each.op is Op.MUL for each in nodes):
             continue
-        numbering = Numbering(ends, nodes)
-        lowering = Lowering(numbering, next_range=len(node.shape))
+        lowering = Search(Ends(landmarks, nodes), next_range=len(node.shape))
         fact = recognize(node, lowering)
         if fact is not None:
             found[node] = fact

@@ -14,12 +14,14 @@ from dataclasses import replace
 
 from tinytensor.ops.kernel import Decision, Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.ranges import dependencies, folded_ranges
+from tinytensor.ops.ranges import dependencies, folded_ranges, open_ranges
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import UOp, by_number, make_param, substitute, walk
 from tinytensor.schedule.describe import describe
 from tinytensor.schedule.narrowing import narrow_writes
 
+MOST_STORES = 16  # of each point, so that all their values find a register
+MOST_NODES = 1000  # of all its points: 16 that exchange elements four times have 140
 FOLDS = (Op.REDUCE, Op.CONTRACT)
 REASON = "it is computed in the memory of the operand {}, which nobody reads after it."
 
@@ -30,7 +32,8 @@ def may_take(kernel: Kernel, output: int, operand: int) -> bool:
     Each point of the ranges writes an element of its own, for all plans. So it is enough that every
     index at which the operand is read is the store's, and that folds read elements of their own row
     alone. All plans finish what folds a row before they store the first element of it; but beside
-    folds no store that follows may need the operand.
+    folds no store that follows may need the operand. Without folds, a point may also read what a
+    few others write, and runs these as well: all their values are computed before the first store.
     """
     if not _are_alike(kernel, output, operand):
         return False
@@ -39,15 +42,49 @@ def may_take(kernel: Kernel, output: int, operand: int) -> bool:
     numbers = [param.attrs.number for param in written]
     place = numbers.index(output)
     index = stores[place].operands[1]
-    folds = {node for node in walk(stores) if node.op in FOLDS}
+    folds = _folds_in(stores)
     if kernel.variables and (folds or _guards(stores, operand)):
         return False  # what is guarded may end before the output does, whatever both are at most
     later = stores[place + 1 :]
     if folds and _indices(later, folds, operand):
         return False
-    if any(each is not index for each in _indices(stores, folds, operand)):
-        return False
+    found = _indices(stores, folds, operand)
+    if any(each is not index for each in found):
+        return bool(ranges_in_one(kernel, operand))
     return all(_folds_own_row(kernel, fold, folds, operand, index) for fold in folds)
+
+
+def ranges_in_one(kernel: Kernel, operand: int) -> tuple[UOp, ...]:
+    """Return few ranges that a point may run in one, to write each element that it reads.
+
+    None where each point alone does, or no such ranges do it; nor where a param is not needed once
+    it is known which point reads it, since a kernel needs all of its params; nor where all points
+    have little in common, so that the kernel would grow with them.
+    """
+    stores = kernel.sink.operands
+    if _folds_in(stores) or len(stores) > 1:
+        return ()
+    index = stores[0].operands[1]
+    found = _indices(stores, frozenset(), operand)
+    steps = [simplify_index(index - each) for each in found if each is not index]
+    varied = set(walk(steps))
+    apart = tuple([each for each in kernel.ranges if each in varied])
+    if not apart or any(each.is_open for each in apart):
+        return ()
+    points = math.prod([each.extent for each in apart])
+    if points > MOST_STORES:
+        return ()
+    opened = open_ranges(kernel.sink, apart).operands
+    nodes = walk(opened)
+    if len(nodes) > MOST_NODES or len(by_number(nodes, Op.PARAM)) < len(kernel.params):
+        return ()
+    written = {store.operands[1] for store in opened}
+    read = _indices(opened, frozenset(), operand)
+    return apart if written.issuperset(read) else ()
+
+
+def _folds_in(stores: Sequence[UOp]) -> frozenset[UOp]:
+    return frozenset([node for node in walk(stores) if node.op in FOLDS])
 
 
 def _guards(roots: Sequence[UOp], operand: int) -> list[UOp]:
@@ -127,9 +164,11 @@ def merge_params(kernel: Kernel, taken: Mapping[int, int]) -> Kernel:
         node: make_param(node.dtype, places[node.attrs.number], node.attrs.elements)
         for node in by_number(walk((kernel.sink,)), Op.PARAM)
     }
+    in_one = tuple([each for operand in taken.values() for each in ranges_in_one(kernel, operand)])
     merged = replace(
         kernel,
-        sink=substitute(kernel.sink, renamed),
+        sink=substitute(open_ranges(kernel.sink, in_one), renamed),  # opened when it was asked
+        ranges=tuple([each for each in kernel.ranges if each not in in_one]),
         params=tuple([kernel.params[number] for number in kept]),
     )
     return narrow_writes(merged)

@@ -3,25 +3,31 @@
 A key of 32 bits and its position make one integer of 64. These integers all differ, so any way of
 sorting them keeps the order of equal keys, and the sorted integers tell the positions.
 
-Runs are sorted by counting how many elements are less than each. Two sorted runs a and b merge as
-in a bitonic network: the lesser ones of a and of b backwards are the first half of the result, the
-greater ones the second, each in an order that halves sort further, down to runs. A halving reads
-neighboring elements at a fixed distance, so any plan runs it in wide vectors, a few in a kernel.
+Two sorted runs merge as in a bitonic network. The first one is turned round by taking complements,
+which come in descending order; then the lesser ones of both, place by place, are the first half of
+the result and the greater ones the second, each in an order that halves sort further. So a run that
+is the first half of an odd number of longer ones holds complements from the start. An exchange
+reads the two places that it writes: any plan runs it in wide vectors, a few in a kernel, in place.
 
-Source: Batcher, Sorting networks and their applications, 1968.
+What is missing of the last run counts as greater than all else: it stays behind the others in each
+half, and takes no memory.
+
+Source: Batcher, Sorting networks and their applications, 1968; Lang, Bitonic sorting network for n
+not a power of 2, 1998.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import ShapeError
-from tinytensor.ops.attrs import Combine
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, bitcast, cast
 from tinytensor.tensor import nodes
+from tinytensor.tensor.axes import Shape
 from tinytensor.tensor.formulas import (
     add,
     both,
@@ -36,7 +42,6 @@ from tinytensor.tensor.formulas import (
 from tinytensor.tensor.nodes import (
     apply,
     broadcast,
-    fold,
     full,
     full_like,
     gather_at,
@@ -47,9 +52,8 @@ from tinytensor.tensor.nodes import (
 )
 
 WORD = 2**32
-LONGEST_RUN = 32
-PIECES = 2  # of a run: merging halves down to those, whose elements are counted faster
-HALVINGS = 4  # in one shape, so that one kernel does them: 8 elements find a register each
+LEVELS = 4  # of exchanges in one shape, so that one kernel does them
+PARTS = 2**LEVELS  # whose elements at one place find a register each
 SIGNED = {32: dtypes.int32, 64: dtypes.int64}
 
 
@@ -105,63 +109,114 @@ def _order_of_rows(rows: UOp, kept: int) -> UOp:
 
 
 def _order_of_words(rows: UOp, kept: int) -> UOp:
+    """Return the order of 32 bits along the last axis."""
     count, extent = rows.shape
-    splits = max(0, math.ceil(math.log2(extent / LONGEST_RUN)))
-    run = -(-extent // 2**splits)
-    if splits:
-        run = -(-run // PIECES) * PIECES
-    padded = nodes.pad_axis(rows, 1, 0, (run << splits) - extent, dtypes.int32.max)
-    high = apply(Op.SHL, cast(padded, dtypes.int64), 32)
-    low = broadcast(iota(run << splits), padded.shape)
-    whole = reshape(either(high, low), (count << splits, run))
-    runs = _sort_runs(whole)
-    while runs.shape[0] > count:
-        runs = _merge(runs, run // PIECES, kept)
-    return both(take_part(runs, 1, range(kept)), WORD - 1)
+    halvings = max(0, math.ceil(math.log2(extent / PARTS)))
+    blocks = -(-extent // 2**halvings)
+    runs, width = blocks << halvings, 1
+    padded = nodes.pad_axis(rows, 1, 0, runs - extent, dtypes.int32.max)
+    keys = apply(Op.SHL, cast(padded, dtypes.int64), 32)
+    x = _turn(reshape(either(keys, broadcast(iota(runs), padded.shape)), (count, runs, 1)))
+    first = min(halvings, LEVELS)
+    x = _merge_all(reshape(x, (count * runs >> first, 1 << first, 1)))
+    runs, width = runs >> first, 1 << first
+    while runs > blocks and width < kept:
+        joined = (width.bit_length() - 1) % LEVELS  # halvings in one kernel with what goes before
+        runs, width = runs // 2, width * 2
+        x = _merge(reshape(x, (count * runs, 2 << joined, width >> joined + 1)), joined)
+    x = reshape(x, (count, runs, width))
+    while runs > 1 and width >= kept:
+        x = _select(x)
+        runs = x.shape[1]
+    order = both(_merge_all(x), WORD - 1)
+    return take_part(reshape(order, (count, runs * width)), 1, range(kept))
 
 
-def _sort_runs(x: UOp) -> UOp:
-    """Return each row sorted; its elements differ."""
-    rows, extent = x.shape
-    cube = (rows, extent, extent)
-    mine = broadcast(reshape(x, (rows, extent, 1)), cube)
-    other = broadcast(reshape(x, (rows, 1, extent)), cube)
-    rank = fold(Combine.ADD, cast(is_less(other, mine), dtypes.int32), (2,))
-    place = cast(broadcast(iota(extent), cube), dtypes.int32)
-    is_there = is_equal(broadcast(rank, cube), place)
-    found = fold(Combine.ADD, select(is_there, mine, full_like(mine, 0)), (1,))
-    return reshape(found, x.shape)
+def _turn(x: UOp) -> UOp:
+    """Take the complements of the runs that are the first half of an odd number of longer ones.
+
+    The bits of their numbers hold so many zeros. Each run of (count, runs, width) is sorted.
+    """
+    _, runs, _ = x.shape
+    number, length = iota(runs), (runs - 1).bit_length()
+    for bits in (16, 8, 4, 2, 1):
+        if bits < length:
+            number = apply(Op.XOR, number, apply(Op.SHR, number, bits))
+    is_turned = both(apply(Op.XOR, number, length), 1)
+    return apply(Op.XOR, x, broadcast(reshape(apply(Op.NEG, is_turned), (runs, 1)), x.shape))
 
 
-def _merge(x: UOp, run: int, kept: int) -> UOp:
-    """Return every two sorted rows as one, or its first half where that holds all to be kept."""
-    count, extent = x.shape
-    pairs = reshape(x, (count // 2, 2, extent))
-    first, second = _halves(pairs, 1)
-    backwards = take_part(second, 2, range(extent - 1, -1, -1))
-    is_enough = extent >= kept
-    merged = lesser(first, backwards) if is_enough else _exchange(1, first, backwards)
-    width, rows = extent, merged.shape[:2]
-    left = int(math.log2(width // run))
-    # What is left over goes with the first exchange: the others are the same for all merges.
-    for halvings in (left % HALVINGS, *[HALVINGS] * (left // HALVINGS)):
-        width >>= halvings
-        merged = reshape(merged, (*rows, *[2] * halvings, width))
-        for axis in range(len(rows), len(rows) + halvings):
-            merged = _exchange(axis, *_halves(merged, axis))
-        rows = (math.prod(merged.shape) // width,)
-    pieces = reshape(merged, (math.prod(merged.shape) // run, run))
-    return reshape(_sort_runs(pieces), (count // 2, extent if is_enough else 2 * extent))
+def _merge_all(x: UOp) -> UOp:
+    """Merge the sorted runs of (rows, runs, width) to one of each row."""
+    shape = x.shape
+    for level in range((shape[1] - 1).bit_length()):
+        x = _merge(reshape(x, shape), level)
+    return x
 
 
-def _halves(x: UOp, axis: int) -> list[UOp]:
-    """Return both parts of an axis of extent 2."""
-    return [take_part(x, axis, range(half, half + 1)) for half in range(2)]
+def _merge(x: UOp, level: int) -> UOp:
+    """Merge every two runs of 2**level parts of (rows, parts, width); the last may be shorter."""
+    x = apply(Op.XOR, x, sub(_bit(x.shape, level), 1))
+    for each in reversed(range(level + 1)):
+        x = _exchange(x, each)
+    return _sort_parts(x)
 
 
-def _exchange(axis: int, first: UOp, second: UOp) -> UOp:
-    """Return the lesser of two elements before the greater, side by side along an axis."""
-    shape = nodes.replace_axis(first.shape, axis, 2)
-    x, y = (broadcast(each, shape) for each in (first, second))
-    half = broadcast(reshape(iota(2), (2, *[1] * (len(shape) - axis - 1))), shape)
-    return select(is_equal(half, 0), lesser(x, y), greater(x, y))
+def _select(x: UOp) -> UOp:
+    """Return the lesser half of every two runs of (count, runs, width), sorted."""
+    count, runs, width = x.shape
+    whole = _pad_parts(_turn(x), runs + runs % 2)
+    first, second = (take_part(whole, 1, range(half, runs + runs % 2, 2)) for half in range(2))
+    return reshape(_sort_parts(_turn(lesser(first, second))), (count, -(-runs // 2), width))
+
+
+def _sort_parts(x: UOp) -> UOp:
+    """Sort each part of (rows, parts, width), halving it; of what is left over, first."""
+    rows, parts, width = x.shape
+    left = width.bit_length() - 1
+    rows *= parts
+    for halvings in (left % LEVELS, *[LEVELS] * (left // LEVELS)):
+        if halvings:
+            width >>= halvings
+            x = reshape(x, (rows, 1 << halvings, width))
+            rows <<= halvings
+        for each in reversed(range(halvings)):
+            x = _exchange(x, each)
+    return x
+
+
+def _exchange(x: UOp, level: int) -> UOp:
+    """Put the lesser of two parts of (rows, parts, width), 2**level apart, before the greater."""
+    rows, parts, width = x.shape
+    split = (rows, -(-parts >> level + 1), 2, 1 << level, width)
+    flat = (rows, split[1] << level + 1, width)
+    pairs = reshape(_pad_parts(x, flat[1]), split)
+    if parts == flat[1]:
+        halves = [take_part(pairs, 2, range(half, half + 1)) for half in range(2)]
+        first, second = (broadcast(each, split) for each in halves)
+        is_first = _is_first(split)
+    else:  # the pairs would be stored with what is missing of them
+        turned = reshape(take_part(pairs, 2, range(1, -1, -1)), flat)
+        first, second = x, take_part(turned, 1, range(parts))
+        is_first = is_equal(_bit(x.shape, level), 0)
+    chosen = select(is_first, lesser(first, second), greater(first, second))
+    return reshape(chosen, x.shape)
+
+
+@functools.lru_cache(maxsize=256)
+def _is_first(pairs: Shape) -> UOp:
+    """Tell which elements of (rows, pairs, 2, parts, width) are the first of their pairs."""
+    return is_equal(broadcast(reshape(iota(2), (2, 1, 1)), pairs), 0)
+
+
+@functools.lru_cache(maxsize=256)
+def _bit(shape: Shape, level: int) -> UOp:
+    """Return one bit of the number of each part of (rows, parts, width)."""
+    parts = shape[1]
+    split = (-(-parts >> level + 1), 2, 1 << level)
+    bits = reshape(broadcast(reshape(iota(2), (2, 1)), split), (math.prod(split), 1))
+    return broadcast(take_part(bits, 0, range(parts)), shape)
+
+
+def _pad_parts(x: UOp, parts: int) -> UOp:
+    return nodes.pad_axis(x, 1, 0, parts - x.shape[1], dtypes.int64.max)

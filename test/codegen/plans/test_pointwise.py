@@ -4,6 +4,7 @@ import pytest
 from codegen.plans.plan_kernels import KernelBuilder, assert_plans_agree, contract, fold, load
 
 from tinytensor.codegen.plans import pointwise
+from tinytensor.codegen.plans.choices import unroll_choices
 from tinytensor.codegen.plans.merging import merge_ranges
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
@@ -109,8 +110,11 @@ def test_a_pad_is_three_segments():
     assert len(inside.operands) == 2
 
 
-def exchanged(rows, halves, width, innermost=False):
-    """The lesser of two elements before the greater, at as many places for the greater."""
+def exchanged(rows, halves, width, innermost=False, filled=0):
+    """The lesser of two elements before the greater, at as many places for the greater.
+
+    So many rows of the result are filled with zeros.
+    """
     r, h, c = make_range(0, rows), make_range(1, halves), make_range(2, width)
     builder = KernelBuilder(r, h, c)
     source = builder.param(F32, rows * 2 * width)
@@ -118,6 +122,7 @@ def exchanged(rows, halves, width, innermost=False):
     lesser = compare(Op.EQ, cast(h, dtypes.int64), const(dtypes.int64, 0))
     index = (r * width + c) * halves + h if innermost else (r * halves + h) * width + c
     value = where(lesser, binary(Op.MIN, x, y), binary(Op.MAX, x, y))
+    value = where(index_const(filled) <= r, value, const(F32, 0.0)) if filled else value
     builder.store(index, value, rows * halves * width)
     return builder.kernel()
 
@@ -134,6 +139,16 @@ def test_a_choice_along_a_short_range_is_a_store_for_each_value(halves, innermos
     assert len(segment.stores) == stores
     is_chosen = any(each.op is Op.WHERE for each in walk(segment.stores))
     assert is_chosen == (stores == 1)
+    assert_plans_agree(kernel)
+
+
+def test_of_two_choices_the_one_between_computed_values_is_a_store_for_each():
+    kernel = exchanged(3, 16, 21, filled=1)
+
+    opened = unroll_choices(kernel)
+
+    assert [each.extent for each in opened.ranges] == [3, 21]
+    assert len(opened.sink.operands) == 16
     assert_plans_agree(kernel)
 
 
