@@ -168,8 +168,6 @@ TRANSFORMER = (*ATTENTION, (128, 512), (512, 128))
 VOCABULARY = ((256, 64), (64, 16384), (256,))
 
 GRADIENTS, STEP = Asked.GRADIENTS, Asked.STEP
-BLOCKS = "the sums of blocks of 64 are stored before they are added."
-BLOCK_SUMS = SQUARE[0] * (SQUARE[1] // 64 - 1) * 4
 WORKS = (
     Work("chain", chain, (SQUARE, SQUARE)),
     Work("softmax", row_shares, (SQUARE,)),
@@ -190,7 +188,7 @@ WORKS = (
     Work("momentum", decay, (SQUARE,) * 3),
     Work("adam", adapt, (SQUARE,) * 4),
     Work("sort", ordered, (ROWS,)),
-    Work("cumsum", run_totals, (SQUARE,), more_bytes=BLOCK_SUMS, reason=BLOCKS),
+    Work("cumsum", run_totals, (SQUARE,)),
     Work("cat", joined, ((1024, 512), (1024, 512))),
     Work("einsum", contracted, ((8, 256, 256),) * 3),
     Work("variance", spread, (SQUARE,)),

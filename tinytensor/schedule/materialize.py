@@ -333,31 +333,34 @@ class Chooser:
     def _choice(self, node: UOp, found: Expression, use: Evaluations) -> Choice:
         """Compare what each kernel that reads a value would take longer either way."""
         own = self._reading(node)
-        reading = 0.0
+        reading = [0.0]
         recomputing = 0.0
         readings = self.uses.by_kernel(use)
         for kernel, each in readings.items():
             load = self._loads[kernel]
             recomputing += self.seconds_longer(kernel, each, found)
-            reading += (load + Load(memory=own)).seconds - load.seconds
+            reading.append((load + Load(memory=own)).seconds - load.seconds)
         arithmetic = elements_now(node.shape) * found.seconds
         ranks = [self._rank(kernel) for kernel in readings]
         later = max(ranks) - min(ranks)
         is_costly = found.seconds * self.target.rates.functions >= self.target.rates.exponential
-        if is_costly and later < HELD_RANKS and self._share_rows(node, readings):
+        are_one = later < HELD_RANKS and self._share_rows(node, readings)
+        if is_costly and are_one:
             # No launch and no memory: one kernel for all, which computes a function once.
             return Choice(arithmetic, 0.0, 0.0, recomputing, len(readings), nbytes_of(node))
         written = writing_seconds(nbytes_of(node), self.target)
         making = Load(arithmetic, written + sum(map(self._reading, found.sources)))
+        # A kernel that is made of several reads a value once, and nobody holds it for a later one.
+        held = 0.0 if are_one else min(later / HELD_RANKS, 1)
         launch = self.target.rates.launch_seconds
         return Choice(
             making=making.seconds + launch,
             launch=launch,
-            reading=reading,
+            reading=max(reading) if are_one else sum(reading),
             recomputing=recomputing,
             kernels=len(readings),
             nbytes=nbytes_of(node),
-            holding=holding_seconds(nbytes_of(node), self.target) * min(later / HELD_RANKS, 1),
+            holding=holding_seconds(nbytes_of(node), self.target) * held,
         )
 
     def _share_rows(self, node: UOp, kernels: Iterable[UOp]) -> bool:

@@ -59,6 +59,12 @@ def iota(extent: int) -> UOp:
     return UOp(Op.IOTA, dtypes.int64, (), ExtentAttrs(extent))
 
 
+def iota_along(axis: int, shape: Shape, dtype: DType) -> UOp:
+    """Return the place of each element along an axis, in an integer dtype."""
+    single = tuple([shape[axis] if each == axis else 1 for each in range(len(shape))])
+    return broadcast(reshape(UOp(Op.IOTA, dtype, (), ExtentAttrs(shape[axis])), single), shape)
+
+
 def apply(op: Op, x: UOp, *others: UOp | Number) -> UOp:
     """Return an elementwise op; a number stands for an array of x's dtype and shape."""
     operands = (x, *[y if isinstance(y, UOp) else full_like(x, y) for y in others])

@@ -17,8 +17,8 @@ from tinytensor.tensor.nodes import broadcast, fold, full, full_like, reshape, s
 from tinytensor.tensor.ordering import ascending_order
 from tinytensor.tensor.random import draw_bits
 from tinytensor.tensor.reduction import Reduction, check_float
+from tinytensor.tensor.running import running
 from tinytensor.tensor.searching import count_before
-from tinytensor.tensor.statistics import running
 
 WORD = 2**32
 # Weights are integers of which a row's sum has as many digits as a float64.
@@ -46,7 +46,7 @@ def choose(bits: UOp, chances: UOp) -> UOp:
     greatest = broadcast(fold(Combine.MAX, wide, (1,)), wide.shape)
     digits = TOTAL_DIGITS - chances.shape[1].bit_length()
     weights = cast(mul(div(wide, greatest), 2.0**digits), dtypes.int64)
-    ends = running(Combine.ADD, weights)
+    ends = running(Combine.ADD, weights, 1)
     total = broadcast(fold(Combine.ADD, weights, (1,)), bits.shape)
     drawn = mul(uniform(bits, dtypes.float64), cast(total, dtypes.float64))
     return count_before(ends, cast(drawn, dtypes.int64), right=True)

@@ -36,7 +36,7 @@ from tinytensor.tensor.nodes import (
 )
 from tinytensor.tensor.operands import check_devices
 from tinytensor.tensor.reduction import at_least_1d
-from tinytensor.tensor.statistics import running
+from tinytensor.tensor.running import running
 from tinytensor.tensor.updates import NOWHERE, fold_at, is_hit_at, last_at
 
 REDUCTIONS: Final = {
@@ -355,7 +355,7 @@ class Scattering(TensorBase):
         x, holds = broadcast(self.uop, shape), broadcast(mask.uop, shape)
         if 0 in shape:
             return self._wrap(x)
-        ordinals = running(Combine.ADD, cast(reshape(holds, (math.prod(shape),)), dtypes.int64))
+        ordinals = running(Combine.ADD, cast(reshape(holds, (math.prod(shape),)), dtypes.int64), 0)
         number = select(holds, sub(reshape(ordinals, shape), 1), full(dtypes.int64, 0, shape))
         flat = reshape(number, (math.prod(shape),))
         places = checked(who, flat, 0, source.numel())

@@ -14,22 +14,20 @@ from tinytensor.tensor.axes import check_axis
 from tinytensor.tensor.formulas import either, is_equal, is_unequal
 from tinytensor.tensor.nodes import (
     apply,
-    broadcast,
     fold,
     full,
     full_like,
     gather_at,
-    iota,
+    iota_along,
     pad_axis,
     replace_axis,
     reshape,
     select,
-    swap_with_last,
     take_part,
 )
 from tinytensor.tensor.ordering import ascending_order, comparable
 from tinytensor.tensor.reduction import Reduction, at_least_1d
-from tinytensor.tensor.statistics import running
+from tinytensor.tensor.running import running
 
 T = TypeVar("T")
 
@@ -65,12 +63,9 @@ def records_of(combine: Combine, x: UOp, axis: int) -> UOp:
 
     An element sets a record if it equals the fold up to it, or is NaN.
     """
-    moved = swap_with_last(x, axis)
-    best = running(combine, moved)
-    is_record = either(is_equal(moved, best), is_unequal(moved, moved))
-    place = broadcast(iota(moved.shape[-1]), moved.shape)
-    latest = running(Combine.MAX, select(is_record, place, full_like(place, 0)))
-    return swap_with_last(latest, axis)
+    is_record = either(is_equal(x, running(combine, x, axis)), is_unequal(x, x))
+    place = iota_along(axis, x.shape, dtypes.int64)
+    return running(Combine.MAX, select(is_record, place, full_like(place, 0)), axis)
 
 
 class Sorting(Reduction):

@@ -14,20 +14,12 @@ from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor import nodes, precise
 from tinytensor.tensor.arithmetic import number_power
 from tinytensor.tensor.axes import Dims, Shape, check_axes, check_axis
-from tinytensor.tensor.formulas import (
-    FOLD_TWO,
-    div,
-    is_at_most,
-    is_equal,
-    is_unequal,
-    magnitude,
-    mul,
-)
+from tinytensor.tensor.formulas import div, is_equal, is_unequal, magnitude, mul
 from tinytensor.tensor.nodes import fold, full_like, select, widen
 from tinytensor.tensor.reduction import Reduction, at_least_1d, check_float, root_of_spread
+from tinytensor.tensor.running import running
 
 T = TypeVar("T")
-BLOCK = 64  # a running fold reads so many elements for each of its own
 
 
 class Bounds(NamedTuple, Generic[T]):
@@ -66,45 +58,6 @@ def _of_norm(p: float, g: UOp, out: UOp, size: UOp) -> UOp:
     whole = select(is_zero, one, nodes.broadcast(out, size.shape))
     slope = number_power(div(select(is_zero, one, size), whole), p - 1)
     return select(is_zero, full_like(size, 0), mul(nodes.broadcast(g, size.shape), slope))
-
-
-def running(combine: Combine, x: UOp) -> UOp:
-    """Return the fold of x's elements up to each one along the last axis, at least one of them.
-
-    Each element of a block folds those before it; the blocks' totals run themselves, and enter
-    every element of the next block.
-    Cost: 64 reads an element; memory for the result alone, and for the totals.
-    """
-    last = len(x.shape) - 1
-    extent = x.shape[last]
-    if extent <= BLOCK:
-        return folded_triangle(combine, x)
-    identity = combine.identity(x.dtype)
-    count = -(-extent // BLOCK)
-    padded = nodes.pad_axis(x, last, 0, count * BLOCK - extent, identity)
-    split = nodes.reshape(padded, nodes.replace_axis(x.shape, last, count, BLOCK))
-    blocks = folded_triangle(combine, split)
-    ends = nodes.take_part(blocks, last + 1, range(BLOCK - 1, BLOCK))
-    totals = nodes.reshape(ends, ends.shape[:-1])
-    ran = running(combine, nodes.take_part(totals, last, range(count - 1)))
-    starts = nodes.pad_axis(ran, last, 1, 0, identity)
-    spread = nodes.broadcast(nodes.reshape(starts, ends.shape), blocks.shape)
-    flat = nodes.reshape(FOLD_TWO[combine](blocks, spread), padded.shape)
-    return nodes.take_part(flat, last, range(extent))
-
-
-def folded_triangle(combine: Combine, x: UOp) -> UOp:
-    """Return the fold of the elements up to each one along the last axis, by reading them all."""
-    last = len(x.shape) - 1
-    extent = x.shape[last]
-    shape = (*x.shape, extent)
-    single = nodes.replace_axis(x.shape, last, 1, extent)
-    rows = nodes.broadcast(nodes.reshape(x, single), shape)
-    column = nodes.broadcast(nodes.iota(extent), shape)
-    row = nodes.broadcast(nodes.reshape(nodes.iota(extent), (extent, 1)), shape)
-    identity = full_like(rows, combine.identity(x.dtype))
-    kept = select(is_at_most(column, row), rows, identity)
-    return nodes.reshape(fold(combine, kept, (last + 1,)), x.shape)
 
 
 class Statistics(Reduction):
@@ -186,5 +139,4 @@ class Statistics(Reduction):
         if self.ndim == 0 or 0 in self.shape:
             return self._wrap(x)
         wide = widen(x) if result.is_float else x
-        ran = running(combine, nodes.swap_with_last(wide, axis))
-        return self._wrap(cast(nodes.swap_with_last(ran, axis), result))
+        return self._wrap(cast(running(combine, wide, axis), result))
