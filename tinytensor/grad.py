@@ -61,6 +61,7 @@ CallRule = Callable[[Sequence[UOp], Gradients], Gradients]
 Rule = Callable[..., UOp]
 Key = UOp | int  # a node, or the serial of a leaf
 Ends = Set[UOp]
+Paths = Mapping[UOp, Sequence[UOp]]  # nodes, and what the gradient of each goes to
 
 DETACH = Op.DETACH  # looked up once: every look at a gradient's way asks
 _SERIALS: Iterator[int] = itertools.count(1)
@@ -88,6 +89,13 @@ class CallResultAttrs(DetachAttrs):
 
     call: Call
     number: int
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether the node is a place, or sends its gradient to what requires one."""
+        call = self.call
+        is_float = call.values[self.number].dtype.is_float
+        return call.is_place or (is_float and any(map(requires_gradient, call.inputs)))
 
 
 def make_leaf(value: UOp) -> UOp:
@@ -161,23 +169,7 @@ def with_rules(value: UOp, operands: Sequence[UOp], *rules: Rule) -> UOp:
 
 def requires_gradient(root: UOp) -> bool:
     """Tell whether a path leads from a node to a leaf that requires a gradient, or to a place."""
-    if root.is_differentiable is not None:
-        return root.is_differentiable
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        depth = len(stack)
-        is_reached = False
-        for each in node.operands if node.op is not DETACH else _sources(node):
-            if each.is_differentiable is None:
-                stack.append(each)
-            elif each.is_differentiable:
-                is_reached = True
-        if len(stack) == depth:
-            stack.pop()
-            passes_on = is_reached and node.dtype.is_float and node.op is not Op.BITCAST
-            node.is_differentiable = passes_on or (node.op is DETACH and is_origin(node))
-    return bool(root.is_differentiable)
+    return root.is_differentiable
 
 
 def is_origin(node: UOp) -> bool:
@@ -189,19 +181,24 @@ def is_origin(node: UOp) -> bool:
 
 def origins_below(roots: Iterable[UOp], ends: Ends = frozenset()) -> list[UOp]:
     """Return the leaves and places that some root depends on, and none below the ends."""
-    return [node for node in _walk(roots, ends) if is_origin(node)]
+    return origins_on(paths_below(roots, ends))
+
+
+def origins_on(paths: Paths) -> list[UOp]:
+    """Return the leaves and places among some nodes."""
+    return [node for node in paths if node.op is DETACH and is_origin(node)]
 
 
 def _sources(node: UOp) -> Sequence[UOp]:
     """Return what a node's gradient goes to."""
     if node.op is DETACH:
         return node.attrs.call.inputs if isinstance(node.attrs, CallResultAttrs) else ()
-    if not node.dtype.is_float:
+    if not node.is_differentiable:
         return ()
     return [
         operand
         for operand, rule in zip(node.operands, _rules_of(node), strict=False)
-        if rule is not None and operand.dtype.is_float and operand.is_differentiable is not False
+        if rule is not None and operand.is_differentiable and operand.dtype.is_float
     ]
 
 
@@ -210,7 +207,7 @@ def _rules_of(node: UOp) -> Sequence[Rule | None]:
     return RULES.get(node.op) or (_missing,) * len(node.operands)
 
 
-def _walk(roots: Iterable[UOp], ends: Ends) -> dict[UOp, Sequence[UOp]]:
+def paths_below(roots: Iterable[UOp], ends: Ends = frozenset()) -> Paths:
     """Return the sources of every node that gradients of the roots may reach, sources first."""
     order: dict[UOp, Sequence[UOp]] = {}
     found: dict[UOp, Sequence[UOp]] = {}
@@ -233,21 +230,22 @@ def gradients(
     upstreams: Sequence[UOp],
     targets: Sequence[UOp],
     ends: Ends = frozenset(),
+    paths: Paths | None = None,
 ) -> list[UOp | None]:
     """Return, for each target, the sum over all paths from the roots; None where none leads there.
 
-    No path goes on below one of the ends.
+    No path goes on below one of the ends. Who has found all paths before gives them.
 
     Shapes: each upstream gradient is like its root, each result like its target.
     Cost: linear in the graph between the roots and the leaves.
     """
-    order = _walk(roots, ends)
+    order = paths_below(roots, ends) if paths is None else paths
     if WATCHES:
         note(Differentiated(weakref.WeakSet(walk(roots))))
     inner = {node: sources for node, sources in order.items() if node not in ends}
     found = _Accumulator(inner, targets)
     for root, upstream in zip(roots, upstreams, strict=True):
-        found.add(root, upstream)
+        found.add(_key_of(root), upstream)
     collector = COLLECTING.collector
     for node in reversed(inner):
         found.pass_on(node)
@@ -259,7 +257,7 @@ def gradients(
 
 def _key_of(node: UOp) -> Key:
     """Return what tells gradients apart: a leaf is the same one before and after it is stored."""
-    return serial_of_leaf(node) or node
+    return node if node.op is not DETACH else serial_of_leaf(node) or node
 
 
 class _Accumulator:
@@ -272,29 +270,29 @@ class _Accumulator:
         for node, sources in order.items():
             if not self.needed.isdisjoint(map(_key_of, sources)):
                 self.needed.add(_key_of(node))
-            if isinstance(node.attrs, CallResultAttrs):
+            if node.op is DETACH and isinstance(node.attrs, CallResultAttrs):
                 call = node.attrs.call
                 self.waiting[call] = self.waiting.get(call, 0) + 1
 
-    def add(self, node: UOp, gradient: UOp) -> None:
+    def add(self, key: Key, gradient: UOp) -> None:
         """Add to a node's gradient, if it is asked for."""
-        key = _key_of(node)
         if key in self.needed:
             known = self.sums.get(key)
             self.sums[key] = gradient if known is None else add(known, gradient)
 
     def pass_on(self, node: UOp) -> None:
         """Pass a node's gradient, which is complete, on to what it was computed from."""
-        if isinstance(node.attrs, CallResultAttrs):
-            self._pass_on_together(node.attrs.call)
+        if node.op is DETACH:
+            if isinstance(node.attrs, CallResultAttrs):
+                self._pass_on_together(node.attrs.call)
             return
-        key = _key_of(node)
-        upstream = self.sums.get(key)
-        if upstream is None or node.op is DETACH:
+        upstream = self.sums.get(node)
+        if upstream is None:
             return
         for operand, rule in zip(node.operands, _rules_of(node), strict=False):
-            if rule is not None and _key_of(operand) in self.needed:
-                self.add(operand, rule(upstream, node, *node.operands))
+            key = operand if operand.op is not DETACH else _key_of(operand)
+            if rule is not None and key in self.needed:
+                self.add(key, rule(upstream, node, *node.operands))
 
     def _pass_on_together(self, call: Call) -> None:
         """Ask a Call's rule once the gradient of its last result is complete."""
@@ -308,7 +306,7 @@ class _Accumulator:
         results = [each or value for each, value in zip(alive, call.values, strict=True)]
         for node, gradient in zip(call.inputs, call.rule(results, upstreams), strict=True):
             if gradient is not None:
-                self.add(node, gradient)
+                self.add(_key_of(node), gradient)
 
 
 # One rule for each operand that has a gradient.

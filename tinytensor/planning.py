@@ -24,7 +24,7 @@ from tinytensor.schedule.memory import Step, assign_memory
 from tinytensor.schedule.numbers import Numbered, take_out_numbers
 from tinytensor.schedule.order import written_by
 from tinytensor.schedule.schedule import Options, schedule
-from tinytensor.structure import Structure
+from tinytensor.structure import Graph, Structure
 from tinytensor.target import Target
 from tinytensor.timing import note, timed
 
@@ -79,14 +79,14 @@ def _open_calls(
 
 
 def make_plan(
-    order: Sequence[UOp],
-    roots: Sequence[UOp],
+    graph: Graph,
     replaceable: dict[UOp, UOp],
     device: AnyDevice,
     structure: Structure = (),
     variables: tuple[UOp, ...] = (),
 ) -> Plan:
-    """Return the launches that compute some roots of a walk, and the memory they need."""
+    """Return the launches that compute the roots of a graph, and the memory they need."""
+    order, roots = graph.order, graph.roots
     if variables:
         calls = _open_calls(order, roots, device, structure, variables)
     else:

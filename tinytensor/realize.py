@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import attrgetter
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -32,16 +32,17 @@ from tinytensor.runtime.interrupts import uninterrupted
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule_cache import keep_plan, key_of_structure, read_plan
-from tinytensor.structure import Structure, structure_of, variables_of
+from tinytensor.structure import Graph, Structure, structure_of, variables_of
 from tinytensor.timing import WATCHES, count, now, tell, timed
 
-OP = attrgetter("op")
+# Looked up once.
+BUFFER, CHECK, CONST, RESHAPE, DETACH = Op.BUFFER, Op.CHECK, Op.CONST, Op.RESHAPE, Op.DETACH
 APART = frozenset((Op.COPY, Op.RUN))  # what is computed before what it lies below
 MOST_SCHEDULES = 1024
 MOST_UNREAD = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)  # not frozen: it is made at each call, in a third of the time
 class Root:
     """A value to compute: its graph, where it lives, and the user's line that made it.
 
@@ -65,18 +66,6 @@ class Probe:
     node: UOp
     attrs: CheckAttrs
     site: Site | None
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """Values to compute and the walk of everything below them, operands before users.
-
-    `known` are the nodes in whose place the graph has the leaf that holds their value.
-    """
-
-    roots: tuple[UOp, ...]
-    order: list[UOp]
-    known: dict[UOp, UOp]
 
 
 # A structure, the values of its variables, the device, and the settings a schedule depends on.
@@ -167,22 +156,20 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
     with _LOCK:
         begin = now() if WATCHES else None
         unread = _unread_leaves(roots)
-        graph = _resolve_copies([contents_of(root.uop) for root in roots])
+        graph, known = _resolve_copies([contents_of(root.uop) for root in roots])
         if CAPTURES:
-            note_forward(graph.known)
-        ready: list[Ready] = []
-        for device in dict.fromkeys(root.device for root in roots):
-            wanted = {
-                node: _keeping(root, unread)
-                for node, root in zip(graph.roots, roots, strict=True)
-                if root.device == device
-            }
-            ready.append(_make_ready(wanted, graph.order, Device[device]))
+            note_forward(known)
+        wanted: dict[str, dict[UOp, Root]] = {}
+        pairs = list(zip(graph.roots, roots, strict=True))
+        for node, root in pairs:
+            if root.replaces is not None and root.replaces not in unread:  # somebody can read it
+                root.replaces = None
+            wanted.setdefault(root.device, {})[node] = root
+        ready = {name: _make_ready(each, graph, Device[name]) for name, each in wanted.items()}
         # A value that is computed over another one must reach its holder.
         with uninterrupted(bool(unread)):
-            made = {each.device.name: _run(each) for each in ready}
-            nodes = zip(roots, graph.roots, strict=True)
-            held = [_hold(root, made[root.device][node]) for root, node in nodes]
+            made = {name: run() for name, run in ready.items()}
+            held = [_hold(root, made[root.device][node]) for node, root in pairs]
         if begin is not None:
             tell("realize", begin)
         return held
@@ -190,20 +177,14 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
 
 def _hold(root: Root, found: UOp) -> UOp:
     """Give a root's holder the leaf of its value, in the root's own shape."""
-    leaf = _with_shape(found, root.uop)
+    uop = root.uop
+    leaf = _with_shape(found, uop)
     # A constant is cheaper than its memory, and the fill of a PAD must stay one.
-    if not _is_constant(root.uop) and contents_of(root.uop) is not leaf:
-        root.uop.computed = weakref.ref(leaf)
+    if uop is not leaf and not _is_constant(uop) and contents_of(uop) is not leaf:
+        uop.computed = weakref.ref(leaf)
     if root.keep is not None:
         root.keep(leaf)
     return leaf
-
-
-def _keeping(root: Root, unread: Container[UOp]) -> Root:
-    """Return a root that replaces a leaf only if nobody can read it."""
-    if root.replaces is None or root.replaces in unread:
-        return root
-    return replace(root, replaces=None)
 
 
 def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> list[UOp]:
@@ -211,7 +192,7 @@ def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> l
 
     They are stored intermediates, and leaves that lie in memory already. Computes nothing.
     """
-    graph = _resolve_copies([contents_of(each) for each in (*earlier, *later)])
+    graph, _ = _resolve_copies([contents_of(each) for each in (*earlier, *later)])
     inside = set(walk(graph.roots[: len(earlier)]))
     roots = [each for each in dict.fromkeys(graph.roots) if each.op is not Op.BUFFER]
     kept: list[UOp] = _planning().kept_between(inside, roots, Device[device])
@@ -225,7 +206,7 @@ def _planning() -> ModuleType:
 
 def contents_of(node: UOp) -> UOp:
     """Return the node with the same memory: a reshaped value is stored like the value itself."""
-    while node.op in (Op.RESHAPE, Op.DETACH):
+    while node.op is RESHAPE or node.op is DETACH:
         node = node.operands[0]
     return node
 
@@ -233,7 +214,7 @@ def contents_of(node: UOp) -> UOp:
 def _is_constant(node: UOp) -> bool:
     while node.op in VIEWS:
         node = node.operands[0]
-    return node.op is Op.CONST
+    return node.op is CONST
 
 
 def _with_shape(leaf: UOp, root: UOp) -> UOp:
@@ -250,17 +231,21 @@ def alias_of(leaf: UOp, shape: tuple[int, ...]) -> UOp:
     return other
 
 
-def _resolve_copies(roots: Sequence[UOp]) -> Graph:
-    """Replace what is already computed, and each COPY, by the leaf that holds its value."""
-    nodes = walk(roots)
-    known = _computed_among(nodes)
-    if known:
-        nodes = walk(roots, stop=set(known))
-    apart = []
-    if not APART.isdisjoint(map(OP, nodes)):
+def _resolve_copies(roots: Sequence[UOp]) -> tuple[Graph, dict[UOp, UOp]]:
+    """Replace what is already computed, and each COPY, by the leaf that holds its value.
+
+    Return the graph and the nodes in whose place it has such a leaf.
+    """
+    graph = Graph(roots)
+    if graph.is_plain:
+        return graph, {}
+    known = _computed_among(graph.order)
+    apart = [each for each in graph.order if each.op in APART]
+    if apart:
+        nodes = walk(roots, stop=known)
         apart = [each for each in nodes if each.op in APART and each not in known]
     if not apart and not known:
-        return Graph(tuple(roots), nodes, known)
+        return graph, known
     for node in apart:
         if node.op is Op.RUN:
             known[node] = _decided(node, apart, known)
@@ -268,11 +253,11 @@ def _resolve_copies(roots: Sequence[UOp]) -> Graph:
         source = contents_of(substitute_all(node.operands, known)[0])
         device = _device_of(source) or node.attrs.device
         root = Root(source, device)
-        leaf = _run(_make_ready({source: root}, walk((source,)), Device[device]))[source]
+        leaf = _make_ready({source: root}, Graph((source,)), Device[device])()[source]
         moved = leaf if device == node.attrs.device else _move(leaf, node.attrs.device)
         known[node] = _with_shape(moved, node)
     replaced = tuple([contents_of(node) for node in substitute_all(tuple(roots), known)])
-    return Graph(replaced, walk(replaced), known)
+    return Graph(replaced), known
 
 
 def _decided(node: UOp, apart: Sequence[UOp], known: dict[UOp, UOp]) -> UOp:
@@ -282,7 +267,7 @@ def _decided(node: UOp, apart: Sequence[UOp], known: dict[UOp, UOp]) -> UOp:
     if key not in control.kept:
         inputs = [contents_of(each) for each in substitute_all(operands, known)]
         wanted = {each: Root(each, control.device) for each in inputs}
-        leaves = _run(_make_ready(wanted, walk(inputs), Device[control.device]))
+        leaves = _make_ready(wanted, Graph(inputs), Device[control.device])()
         nodes = [each for each in apart if each.op is Op.RUN and each.operands == operands]
         numbers = [each.attrs.number for each in nodes if each.attrs.control is control]
         results = control.run([storage_of(leaves[each]) for each in inputs], numbers)
@@ -296,8 +281,14 @@ def _decided(node: UOp, apart: Sequence[UOp], known: dict[UOp, UOp]) -> UOp:
 
 def _computed_among(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
     """Return the leaves of those nodes whose value somebody still keeps."""
-    leaves = [(node, node.computed()) for node in nodes if node.computed is not None]
-    return {node: leaf for node, leaf in leaves if leaf is not None}
+    known = {}
+    for node in nodes:
+        leaf = node.computed() if node.computed is not None else None
+        if leaf is not None:
+            known[node] = leaf
+        else:
+            node.computed = None  # is not asked again
+    return known
 
 
 def _device_of(node: UOp) -> str | None:
@@ -316,7 +307,7 @@ def _unread_leaves(roots: Sequence[Root]) -> set[UOp]:
     references than its users here, the Roots, and the holders of dropped roots account for. What
     every node has, for this very count, is seen on a node that nobody uses.
     """
-    if all(root.replaces is None for root in roots):
+    if not any([root.replaces for root in roots]):
         return set()
     nodes = walk([root.uop for root in roots])
     # Whoever holds the value of a node holds a leaf that the node itself does not mention.
@@ -332,66 +323,56 @@ def _unread_leaves(roots: Sequence[Root]) -> set[UOp]:
     return {leaf for leaf in named if leaf not in lasting and not leaf.memory.is_shared}
 
 
-def _replaceable(
-    wanted: dict[UOp, Root], order: Sequence[UOp], device: AnyDevice
-) -> dict[UOp, UOp]:
+def _replaceable(wanted: dict[UOp, Root], graph: Graph, device: AnyDevice) -> dict[UOp, UOp]:
     """Return the leaves on a device that have the size of the root that replaces them."""
-    pairs = [(node, root.replaces) for node, root in wanted.items()]
-    found = {node: leaf for node, leaf in pairs if leaf is not None and node.op is not Op.BUFFER}
-    inside = set(order) if found else set()
+    pairs = [(node, root.replaces) for node, root in wanted.items() if node.op is not BUFFER]
     return {
         node: leaf
-        for node, leaf in found.items()
-        if leaf in inside and leaf.attrs.device == device.name
+        for node, leaf in pairs
+        if leaf is not None and leaf in graph.numbers and leaf.attrs.device == device.name
         if nbytes_of(leaf) == nbytes_of(node)
     }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ready:
-    """Values to compute on a device, whose kernels are compiled."""
+def _make_ready(
+    wanted: dict[UOp, Root], graph: Graph, device: AnyDevice
+) -> Callable[[], dict[UOp, UOp]]:
+    """Compile the kernels that give some nodes on a device; return what launches them.
 
-    wanted: dict[UOp, Root]
-    order: Sequence[UOp]
-    probes: Sequence[Probe]
-    replay: Replay
-    device: AnyDevice
-
-
-def _make_ready(wanted: dict[UOp, Root], nodes: Sequence[UOp], device: AnyDevice) -> Ready:
-    """Find the kernels that give some nodes on a device.
-
-    `nodes` is the walk of a graph that holds them, and perhaps what other devices compute.
+    The graph holds the nodes, and perhaps what other devices compute.
     """
-    roots = [node for node in wanted if node.op is not Op.BUFFER]
-    order = nodes if len(roots) == len(wanted) else walk(roots)
-    sites = [root.site for root in wanted.values()]
-    probes = probes_below(roots, order, sites)
+    roots = [node for node in wanted if node.op is not BUFFER]
+    if len(roots) < len(graph.roots):
+        graph = Graph(roots)
+    probes: list[Probe] = []
+    if not graph.is_plain:
+        probes = probes_below(roots, graph.order, [root.site for root in wanted.values()])
     if probes:
-        roots = list(dict.fromkeys([*roots, *[each.node for each in probes]]))
-        order = walk(roots)
-    replaceable = _replaceable(wanted, order, device)
+        graph.add(list(dict.fromkeys([each.node for each in probes if each.node not in wanted])))
+    replaceable = _replaceable(wanted, graph, device)
     try:
-        replay = _replay_for(order, roots, replaceable, device)
+        replay = _replay_for(graph, replaceable, device)
     except CompileError as error:
+        sites = [root.site for root in wanted.values()]
         raise CompileError(_with_line(str(error), sites)) from error
-    return Ready(wanted, order, probes, replay, device)
+    return partial(_run, wanted, graph.order, probes, replay)
 
 
-def _run(ready: Ready) -> dict[UOp, UOp]:
+def _run(
+    wanted: dict[UOp, Root], order: Sequence[UOp], probes: Sequence[Probe], replay: Replay
+) -> dict[UOp, UOp]:
     """Launch the kernels; return each node's leaf."""
-    wanted, order, replay = ready.wanted, ready.order, ready.replay
-    leaves = {node: node for node in wanted if node.op is Op.BUFFER}
+    leaves = {node: node for node in wanted if node.op is BUFFER}
     memories = replay.run([storage_of(order[number]) for number in replay.leaves])
     for result, memory in zip(replay.results, memories, strict=True):
         if result.replaced is not None:
             order[result.replaced].memory = None
         node = order[result.number]
-        leaf = leaves[node] = buffer(node.dtype, node.shape, ready.device.name)
+        leaf = leaves[node] = buffer(node.dtype, node.shape, replay.device.name)
         leaf.memory = memory
         memory.site = wanted[node].site if node in wanted else None
-    if ready.probes:
-        expect([replace(each, node=leaves[each.node]) for each in ready.probes])
+    if probes:
+        expect([replace(each, node=leaves[each.node]) for each in probes])
     return leaves
 
 
@@ -399,10 +380,10 @@ def probes_below(
     roots: Sequence[UOp], order: Sequence[UOp], sites: Sequence[Site | None]
 ) -> list[Probe]:
     """Return a probe for each CHECK that some values depend on."""
-    if Op.CHECK not in map(OP, order):
-        return []
+    checks = [node for node in order if node.op is CHECK]
+    if len(checks) > 1:
+        checks = [node for node in walk(roots) if node.op is CHECK]  # the first mistake is told
     site = next((each for each in sites if each is not None), None)
-    checks = [node for node in walk(roots) if node.op is Op.CHECK]
     found = [(probe_of(check), check.attrs) for check in checks]
     return [Probe(node, attrs, site) for node, attrs in found if node is not None]
 
@@ -410,13 +391,13 @@ def probes_below(
 def prepare(
     roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: str
 ) -> tuple[Replay, list[UOp]]:
-    """Return the launches that compute some values, and the walk that numbers their nodes.
+    """Return the launches that compute some values, and the nodes below them by number.
 
     What somebody has computed of them counts for nothing: the leaves may hold other values later.
     """
     with _LOCK:
-        order = walk(roots)
-        return _replay_for(order, roots, replaceable, Device[device]), order
+        graph = Graph(roots)
+        return _replay_for(graph, replaceable, Device[device]), graph.order
 
 
 def expect(probes: Sequence[Probe]) -> None:
@@ -427,13 +408,11 @@ def expect(probes: Sequence[Probe]) -> None:
         _UNREAD.extend(probes)
 
 
-def _replay_for(
-    order: Sequence[UOp], roots: Sequence[UOp], replaceable: dict[UOp, UOp], device: AnyDevice
-) -> Replay:
+def _replay_for(graph: Graph, replaceable: dict[UOp, UOp], device: AnyDevice) -> Replay:
     """Return a schedule's launches; a graph of a structure seen before is not scheduled again."""
     options = (config.fuse, config.verify, config.stress, config.fp32_matmul, config.tune)
-    variables = variables_of(order)
-    structure = structure_of(order, roots, replaceable, variables)
+    variables = variables_of(graph.order)
+    structure = structure_of(graph, replaceable, variables)
     key = (structure, tuple(map(value_of, variables)), device.name, options)
     known = _SCHEDULES.get(key)
     if known is None or not _shows_enough(known):
@@ -444,7 +423,7 @@ def _replay_for(
         plan = None if name is None else read_plan(name, device)
         count("plans made" if plan is None else "plans found")
         if plan is None:
-            plan = _planning().make_plan(order, roots, replaceable, device, structure, variables)
+            plan = _planning().make_plan(graph, replaceable, device, structure, variables)
             if name is not None:
                 keep_plan(name, plan)
         known = _SCHEDULES[key] = Replay(plan, device)

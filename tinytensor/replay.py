@@ -17,7 +17,7 @@ from tinytensor.ops.instances import split
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.program import Program
-from tinytensor.ops.uop import living_nodes, walk
+from tinytensor.ops.uop import living_leaves, walk
 from tinytensor.records import dataclass
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.runtime.device import AnyDevice, Start, Step
@@ -111,7 +111,10 @@ class Replay:
         self.device = device
         self.results = plan.results
         self.launches = plan.launches
-        self._works = [each.compiled.work for each in plan.launches]
+        made_ready = [each.compiled for each in plan.launches]
+        self._scratched = [
+            each.work for each in made_ready if each.program is None or each.program.workspace_bytes
+        ]
         self.take_arena = device.taker(plan.arena_bytes) if plan.arena_bytes else None
         self.takers = [device.taker(each.nbytes) for each in plan.results]
         made = {each.number for each in plan.results}
@@ -179,7 +182,8 @@ class Replay:
         purpose = "the scratch memory of kernels"
         arena = None
         try:
-            device.reserve_workspace(self._works)
+            if self._scratched:
+                device.reserve_workspace(self._scratched)
             purpose = "the values between"
             arena = self.take_arena() if self.take_arena is not None else None
             plans = zip(self.results, self.takers, self._taken, strict=True)
@@ -238,8 +242,8 @@ def _only(slot: int, table: Table) -> tuple[int, ...]:
 
 def largest_on(device: AnyDevice) -> str:
     """List the tensors that hold the most memory of a device."""
-    leaves = [each for each in living_nodes() if each.op is Op.BUFFER]
-    held = [(each, getattr(each, "memory", None)) for each in leaves]  # the base of a view has none
+    # The base of a view has no memory.
+    held = [(each, getattr(each, "memory", None)) for each in living_leaves()]
     found = {leaf: memory.site for leaf, memory in held if memory and memory.device is device}
     return str(_report().largest(found))
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
-from itertools import chain
-from operator import attrgetter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from tinytensor.ops.attrs import (
@@ -24,9 +23,8 @@ from tinytensor.ops.uop import UOp, substitute_all, walk
 
 Structure = tuple[Any, ...]  # ops, dtypes, contents of attrs and numbers: only compared
 
-# What a schedule depends on of each node, besides its operands.
-FACTS = attrgetter("op", "dtype", "content")
-OPERANDS = attrgetter("operands")
+# What is computed before what it lies below, or tells of mistakes there.
+SPECIAL = frozenset((Op.COPY, Op.RUN, Op.CHECK))
 
 # Where a graph's nodes hold sizes.
 SIZED = {
@@ -44,40 +42,72 @@ def variables_of(order: Sequence[UOp]) -> tuple[UOp, ...]:
         return ()
     expressions: list[UOp] = []
     for node in order:
-        attrs = node.attrs
         if node.op is Op.VARIABLE:
             expressions.append(node)
-        for name in SIZED.get(type(attrs), ()):
-            value = getattr(attrs, name)
-            sizes = value if type(value) is tuple else (value,)
-            if Size in map(type, sizes):
-                expressions += [each.expression for each in sizes if type(each) is Size]
-    if not expressions:
-        return ()
+        expressions += [each.expression for each in _sizes_in(node.attrs)]
     return tuple([node for node in walk(expressions) if node.op is Op.VARIABLE])
 
 
+class Graph:
+    """Some roots and all nodes below them, each once: its place in `order` is its number.
+
+    Roots come first, and each node after the first that reads it. `facts` are what a schedule
+    depends on: the roots' numbers, and of each node its op, dtype and content, and its operands'
+    numbers. It is not plain where a node is SPECIAL, or somebody may know its value.
+    """
+
+    def __init__(self, roots: Sequence[UOp]) -> None:
+        self.roots: list[UOp] = []
+        self.order: list[UOp] = []
+        self.numbers: dict[UOp, int] = {}
+        self.facts: list[object] = []
+        self.is_plain = True
+        self.add(roots)
+
+    def add(self, roots: Sequence[UOp]) -> None:
+        """Take in more roots. Every graph passes here at each of its calls."""
+        order, facts, number_of, special = self.order, self.facts, self.numbers.setdefault, SPECIAL
+        self.roots += roots
+        facts.append("roots")
+        count = first = len(order)
+        for root in roots:
+            number = number_of(root, count)
+            if number == count:
+                order.append(root)
+                count += 1
+            facts.append(number)
+        for node in islice(order, first, None):  # which grows
+            op = node.op
+            if node.computed is not None or op in special:
+                self.is_plain = False
+            facts += (op, node.dtype, node.content)
+            for each in node.operands:
+                number = number_of(each, count)
+                if number == count:
+                    order.append(each)
+                    count += 1
+                facts.append(number)
+
+
 def structure_of(
-    order: Sequence[UOp],
-    roots: Sequence[UOp],
-    replaceable: dict[UOp, UOp],
-    variables: Sequence[UOp] = (),
+    graph: Graph, replaceable: dict[UOp, UOp], variables: Sequence[UOp] = ()
 ) -> Structure:
     """Describe a graph up to which buffers its leaves are, and which values its variables have.
 
-    Equal buffers stay equal. Nor does it matter to a schedule where gradients end. Every graph
-    passes here at each of its calls, so what all nodes have is read without a line of Python each.
+    Equal buffers stay equal. Nor does it matter to a schedule where gradients end.
     """
-    numbers = dict(zip(order, range(len(order)), strict=True))
-    operands = list(map(OPERANDS, order))
-    facts = chain.from_iterable(map(FACTS, order))
+    facts = graph.facts
+    if not (variables or replaceable):
+        return tuple(facts)
+    numbers = graph.numbers
     if variables:
         known = numbered_variables(variables)
-        facts = chain.from_iterable([_closed_facts(node, known) for node in order])
-    found: list[object] = [*facts, *map(len, operands)]
-    found += map(numbers.__getitem__, chain(chain.from_iterable(operands), roots))
-    found += [(numbers[root], numbers.get(leaf)) for root, leaf in replaceable.items()]
-    return tuple(found)
+        facts = [numbers[root] for root in graph.roots]
+        for node in graph.order:
+            content = known[node] if node.op is Op.VARIABLE else _closed(node.content, known)
+            facts += (node.op, node.dtype, content, *[numbers[each] for each in node.operands])
+    replaced = [(numbers[root], numbers.get(leaf)) for root, leaf in replaceable.items()]
+    return (*facts, *replaced)
 
 
 def rebound(roots: Sequence[UOp], places: dict[UOp, UOp]) -> list[UOp]:
@@ -92,12 +122,10 @@ def rebound(roots: Sequence[UOp], places: dict[UOp, UOp]) -> list[UOp]:
 
 
 def _rebound_attrs(attrs: Attrs | None, places: dict[UOp, UOp]) -> Attrs | None:
-    if attrs is None or not any(_sizes_in(attrs)):
+    if attrs is None or not _sizes_in(attrs):
         return attrs
-    changed = {
-        each.name: _rebound_value(getattr(attrs, each.name), places) for each in fields(attrs)
-    }
-    return replace(attrs, **changed)
+    names = SIZED[type(attrs)]
+    return replace(attrs, **{each: _rebound_value(getattr(attrs, each), places) for each in names})
 
 
 def _rebound_value(value: object, places: dict[UOp, UOp]) -> object:
@@ -110,23 +138,14 @@ def _rebound_value(value: object, places: dict[UOp, UOp]) -> object:
     return Size(expression, index_at(expression, known))
 
 
-def _sizes_in(attrs: Attrs) -> Iterator[Size]:
-    for field in fields(attrs):
-        value = getattr(attrs, field.name)
-        yield from [
-            each
-            for each in (value if isinstance(value, tuple) else (value,))
-            if isinstance(each, Size)
-        ]
-
-
-def _closed_facts(node: UOp, known: dict[UOp, UOp]) -> tuple[object, ...]:
-    """Return a node's facts, whatever the values of variables are."""
-    content = known[node] if node.op is Op.VARIABLE else _closed(node.content, known)
-    return (node.op, node.dtype, content)
+def _sizes_in(attrs: Attrs | None) -> list[Size]:
+    values = [getattr(attrs, name) for name in SIZED.get(type(attrs), ())]
+    listed = [value if type(value) is tuple else (value,) for value in values]
+    return [each for sizes in listed for each in sizes if type(each) is Size]
 
 
 def _closed(value: object, known: dict[UOp, UOp]) -> object:
+    """Return what attrs contain, whatever the values of variables are."""
     if isinstance(value, tuple):
         return tuple([_closed(each, known) for each in value])
     if isinstance(value, Size):

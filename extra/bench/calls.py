@@ -1,8 +1,9 @@
 """Measures what a call costs besides its kernels: `python -m extra.bench.calls [--device CUDA]`.
 
-relu(x @ x.T + 1) with n = 64 is called again and again, as it is and jitted; so is a program of
-twelve kernels; a jitted function is called with many sizes; and fresh processes import the package
-and give their first result. Every result is checked against float64 first.
+relu(x @ x.T + 1) with n = 64 is called again and again, as it is and jitted; so are chains of sums
+and products, two layers with their gradients, and a program of twelve kernels; a jitted function is
+called with many sizes; and fresh processes import the package and give their first result. Every
+result is checked against float64 first.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,8 +28,11 @@ N = 64
 OPS = 4  # T, @, + and relu
 CALLS = 8  # between two looks at the clock: so few that no other process takes part
 WINDOWS = 2000
+CHAINS = (1, 4, 10, 40)
+TRAINED_OPS = 11  # two products, relu, square and mean; and for two gradients three products more
 LAYERS = 12
 ROWS, WIDTH = 8, 64
+Chained = TypeVar("Chained", Tensor, np.ndarray)
 SIZES = range(2, 202)
 FRESH = """
 import time
@@ -79,13 +84,68 @@ def warm_rows(device: str) -> Iterator[tuple[str, float]]:
         check(values.numpy(), operand)
     wait = Device[device].synchronize
     yield "graph alone", best_us(lambda: line(x))
-    yield f"as it is ({OPS} ops: goal {40 + 5 * OPS})", best_us(lambda: line(x).realize())
+    yield f"as it is {goal(OPS)}", best_us(lambda: line(x).realize())
     yield "jitted", best_us(lambda: jitted(x))
     yield "jitted, and waited for", best_us(lambda: (jitted(x), wait()))
     yield "its kernel alone", kernel_us(jitted, x)
     yield "numpy", best_us(lambda: np.maximum(operand @ operand.T + 1, 0))
     if find_spec("torch") is not None:
         yield from torch_rows(operand, device)
+
+
+def goal(ops: int) -> str:
+    """Say how many ops are called as they are, and how long that may take."""
+    return f"({ops} ops: goal {40 + 5 * ops})"
+
+
+def chain_rows(device: str) -> Iterator[tuple[str, float]]:
+    """Give the time of so many sums and products of two matrices, as they are."""
+    rng = np.random.default_rng(0)
+    operands = [rng.standard_normal((ROWS, ROWS)).astype(np.float32) / 2 for _ in range(2)]
+    x, y = (Tensor(each, device=device).realize() for each in operands)
+
+    def chain(x: Chained, y: Chained, ops: int) -> Chained:
+        for number in range(ops):
+            x = x * y if number % 2 else x + y
+        return x
+
+    for ops in CHAINS:
+        values = chain(x, y, ops).numpy()
+        wide, steps = (each.astype(np.float64) for each in operands)
+        bound = ops * np.finfo(np.float32).eps * chain(abs(wide), abs(steps), ops)
+        if not np.all(abs(values - chain(wide, steps, ops)) <= bound):
+            raise ValueError("calls: a result is wrong; it must be within the bound.")
+        yield (
+            f"chain, as it is {goal(ops)}",
+            best_us(lambda ops=ops: chain(x, y, ops).realize()),
+        )
+
+
+def trained_rows(device: str) -> Iterator[tuple[str, float]]:
+    """Give the time of two layers, a loss and their gradients, as they are."""
+    rng = np.random.default_rng(0)
+    x, a, b = (rng.standard_normal((N, N)).astype(np.float32) / 8 for _ in range(3))
+    operand = Tensor(x, device=device).realize()
+    weights = [Tensor(each, device=device, requires_grad=True).realize() for each in (a, b)]
+
+    def train() -> Tensor:
+        for each in weights:
+            each.grad = None
+        loss = ((operand @ weights[0]).relu() @ weights[1]).square().mean()
+        loss.backward()
+        return loss.realize(*[each.grad for each in weights])
+
+    train()
+    x, a, b = (each.astype(np.float64) for each in (x, a, b))
+    hidden = np.maximum(x @ a, 0)
+    upstream = 2 * (hidden @ b) / N**2
+    for weight, wanted in zip(
+        weights, (x.T @ (upstream @ b.T * (hidden > 0)), hidden.T @ upstream), strict=True
+    ):
+        error = np.abs(weight.grad.numpy() - wanted).max()
+        if error > 4 * N * np.finfo(np.float32).eps * np.abs(wanted).max():
+            raise ValueError("calls: a gradient is wrong; it must be within the bound.")
+    yield f"two layers and gradients {goal(TRAINED_OPS)}", best_us(train)
 
 
 def kernel_us(jitted: Jitted, x: Tensor) -> float:
@@ -194,9 +254,9 @@ def main() -> int:
     parser.add_argument("--device", default="CPU")
     device = parser.parse_args().device
     with config(device=device):
-        for rows in (warm_rows, layers_rows, sizes_rows):
+        for rows in (warm_rows, chain_rows, trained_rows, layers_rows, sizes_rows):
             for name, microseconds in rows(device):
-                print(f"{name:36} {microseconds:8.2f} us", flush=True)
+                print(f"{name:46} {microseconds:8.2f} us", flush=True)
     for name, (imported, opened, first) in fresh_rows(device):
         words = f"import {imported:6.1f} ms  device {opened:6.1f} ms  first result {first:6.1f} ms"
         print(f"{name:14} {words}", flush=True)

@@ -58,15 +58,15 @@ OURS = Named(
 
 
 def main(names: Sequence[str]) -> int:
-    """Print both peaks of each work; give 1 when one of ours is above what it is allowed."""
+    """Print both peaks of each work; give 1 when one of ours is above PyTorch's."""
     print(f"{'MB':24}{'tinytensor':>12}{'torch':>12}{'ratio':>8}")
     is_good = True
     for work in [each for each in WORKS if not names or each.name in names]:
         ours, theirs = measure_ours(work), measure_torch(work)
         ratio = ours.peak / theirs.peak
-        is_good &= ours.peak <= theirs.peak + work.more_bytes
+        is_good &= ours.peak <= theirs.peak
         peaks = f"{ours.peak / 1e6:12.2f}{theirs.peak / 1e6:12.2f}{ratio:8.3f}"
-        print(f"{work.name:24}{peaks}  {work.reason}", flush=True)
+        print(f"{work.name:24}{peaks}", flush=True)
     return 0 if is_good else 1
 
 

@@ -26,8 +26,7 @@ class Work:
     """A program and its operands: `formula(functions, *operands)` returns what it computes.
 
     Gradients are those of all float operands but the first. With `classes` above 0, integers below
-    it stand in for the last operand. `more_bytes` is what our peak may be above PyTorch's; `reason`
-    says what lies there.
+    it stand in for the last operand.
     """
 
     name: str
@@ -35,8 +34,6 @@ class Work:
     shapes: tuple[Shape, ...]
     asked: Asked = Asked.RESULTS
     classes: int = 0
-    more_bytes: int = 0
-    reason: str = ""
 
 
 # The formulas.

@@ -33,22 +33,11 @@ def test_the_peak_is_not_above_that_of_torch(work):
 
     ours, theirs = measure_ours(work), measure_torch(work)
 
-    assert ours.peak <= theirs.peak + work.more_bytes
+    assert ours.peak <= theirs.peak
     each_side = roundings([each.uop for each in build_ours(work)]) * dtypes.float32.epsilon
     for x, y in zip(ours.results, theirs.results, strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=2 * each_side * np.abs(y).max())
 
 
-def test_what_needs_more_than_torch_says_why():
-    assert [work.name for work in WORKS if (work.more_bytes > 0) != bool(work.reason)] == []
-
-
 def test_the_list_is_long_enough():
     assert len({work.name for work in WORKS}) == len(WORKS) >= 20
-
-
-def test_most_programs_and_a_transformer_need_no_more_than_torch():
-    within = [work.name for work in WORKS if not work.more_bytes]
-
-    assert len(within) >= len(WORKS) - 1
-    assert {"transformer step", "sort"} <= {*within}

@@ -95,6 +95,11 @@ class DetachAttrs:
 
     serial: int
 
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether the node requires a gradient, or sends it to what does."""
+        return self.serial != 0
+
 
 @dataclass(frozen=True, slots=True)
 class CheckAttrs:

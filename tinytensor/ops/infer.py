@@ -6,6 +6,7 @@ each Tensor method, before a node is built.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tinytensor.ops.uop import UOp
 
 Shape = tuple[int, ...]
+ONE = 1  # one object in all of Python
 INTEGER_ONLY = frozenset((*BITWISE, Op.FLOORDIV, Op.TRUNCDIV, Op.TRUNCMOD))
 BUFFERS = (Op.PARAM, Op.WORKSPACE, Op.SHARED, Op.TILE)
 FLOAT_ONLY = frozenset((*UNARY, *MACHINE, Op.DIV)) - {Op.NEG, Op.TRUNCDIV, Op.TRUNCMOD}
@@ -138,24 +140,28 @@ def _reshape(node: UOp) -> Shape:
 def _permute(node: UOp) -> Shape:
     order: Shape = node.attrs.order
     shape = _same_dtype(node).shape
-    check(sorted(order) == list(range(len(shape))), node, "order is no permutation")
-    return tuple([shape[axis] for axis in order])
+    moved = _permuted(shape, order)
+    is_order = len(moved) == len(order) == len(shape)
+    check(is_order, node, "order is no permutation")
+    return moved
+
+
+@functools.lru_cache(maxsize=4096)
+def _permuted(shape: Shape, order: Shape) -> Shape:
+    """Return the extents in an order of the axes; none where it is no such order."""
+    is_order = sorted(order) == list(range(len(shape)))
+    return tuple([shape[axis] for axis in order]) if is_order else ()
 
 
 def _expand(node: UOp) -> Shape:
     x = _same_dtype(node)
     shape: Shape = node.attrs.shape
     check(len(shape) == len(x.shape), node, "number of axes differs")
-    repeated = all(map(_is_repeated, x.shape, shape))
-    check(repeated, node, "only axes of extent 1 expand")
+    for axis, extent in enumerate(x.shape):
+        if extent is not ONE and extent is not shape[axis]:  # the usual cases
+            # What is known only at launch is compared with 1 last.
+            check(shape[axis] == extent or extent == 1, node, "only axes of extent 1 expand")
     return shape
-
-
-def _is_repeated(extent: int, wanted: int) -> bool:
-    """Whether an extent expands: what is known only at launch is compared with 1 last."""
-    if type(extent) is int:
-        return extent == 1 or extent == wanted
-    return wanted == extent or extent == 1
 
 
 def _slice(node: UOp) -> Shape:

@@ -28,7 +28,7 @@ class UOp:
 
     __slots__ = (
         *("__weakref__", "attrs", "bounds", "computed", "content", "dtype"),
-        *("is_differentiable", "memory", "op", "operands", "shape"),
+        *("is_differentiable", "memory", "op", "operands", "shape", "user"),
     )
     op: Op
     dtype: DType
@@ -38,8 +38,9 @@ class UOp:
     shape: tuple[int, ...]
     bounds: tuple[int | float, int | float] | None  # filled by ops/bounds.py on first use
     computed: weakref.ref[UOp] | None  # the leaf that holds the value, while somebody keeps it
-    is_differentiable: bool | None  # unless an operand may be: filled by grad.py on first use
+    is_differentiable: bool  # whether it, or a float that goes into it, requires a gradient
     memory: Any  # of a BUFFER: where its elements lie, a matter of the runtime; None until then
+    user: weakref.ref[UOp] | None  # a node whose first operand this is, if there ever was one
 
     def __new__(
         cls,
@@ -48,32 +49,49 @@ class UOp:
         operands: tuple[UOp, ...] = (),
         attrs: a.Attrs | None = None,
     ) -> UOp:
-        """Return the one node of that operation, building it when there is none."""
+        """Return the one node of that operation, building it when there is none.
+
+        Most nodes are read by one: that one is known to its first operand, and only others, and
+        those without operands, to the table, where a place costs as much as all else of a node.
+        """
         content = None if attrs is None else _CONTENT[type(attrs)](attrs)
-        key = (op, dtype, operands, content)
-        reference = _INTERNED.get(key)
-        node = reference() if reference is not None else None
-        if node is not None:
-            return node
+        first = operands[0] if operands and op is not DETACH else None
+        seen = first.user if first is not None else None
+        known = seen() if seen is not None else None
+        if known is not None and known.operands == operands and known.op is op:
+            # Hashes first: a Size takes a comparison as a claim.
+            is_alike = hash(known.content) == hash(content) and known.content == content
+            if is_alike and known.dtype is dtype:
+                return known
+        if first is None or seen is not None:  # else nobody has ever read it
+            reference = _INTERNED.get((op, dtype, operands, content))
+            node = reference() if reference is not None else None
+            if node is not None:
+                return node
         node = object.__new__(cls)
         node.op = op
         node.dtype = dtype
         node.operands = operands
         node.attrs = attrs
-        node.bounds = node.computed = None
+        node.bounds = node.computed = node.user = None
         node.content = content
         node.is_differentiable = False
         for each in operands:
-            if each.is_differentiable is not False:
-                node.is_differentiable = None
+            if each.is_differentiable:
+                node.is_differentiable = dtype.is_float and op is not BITCAST
         node.shape = INFER[op](node)
         if op is BUFFER:
             node.content = node.shape
         elif op is DETACH:
-            node.content = node.is_differentiable = None
-        kept = _Reference(node, _forget)
-        kept.key = key
-        _INTERNED[key] = kept
+            node.content = None
+            node.is_differentiable = node.attrs.is_differentiable
+        user = weakref.ref(node)
+        if first is not None and known is None and first.user is seen:  # no other thread's since
+            first.user = user
+        else:
+            kept = _Reference(node, _forget)
+            kept.key = (op, dtype, operands, content)
+            _INTERNED[kept.key] = kept
         return node
 
     def __repr__(self) -> str:
@@ -174,7 +192,8 @@ def _forget(reference: Any) -> None:  # noqa: ANN401 - a _Reference
         _INTERNED.pop(key, None)
 
 
-BUFFER, DETACH = Op.BUFFER, Op.DETACH  # looked up once: every node that is made asks
+# Looked up once: every node that is made asks.
+BITCAST, BUFFER, DETACH = Op.BITCAST, Op.BUFFER, Op.DETACH
 _INTERNED: dict[Key, _Reference] = {}
 _SERIALS: Iterator[int] = itertools.count()
 
@@ -241,10 +260,10 @@ def buffer(dtype: DType, shape: tuple[int, ...], device: str) -> UOp:
     return leaf
 
 
-def living_nodes() -> list[UOp]:
-    """Return all nodes that somebody holds."""
+def living_leaves() -> list[UOp]:
+    """Return all BUFFER leaves that somebody holds."""
     nodes = [reference() for reference in list(_INTERNED.values())]
-    return [node for node in nodes if node is not None]
+    return [node for node in nodes if node is not None and node.op is BUFFER]
 
 
 def nbytes_of(node: UOp) -> int:

@@ -14,6 +14,8 @@ from tinytensor.grad import (
     make_leaf,
     make_place,
     origins_below,
+    origins_on,
+    paths_below,
     requires_gradient,
     serial_of_leaf,
 )
@@ -151,12 +153,13 @@ class Autograd(TensorBase):
         if ACTIVE.trace is not None:
             ACTIVE.trace.begin_effect()
             ACTIVE.trace.differentiated.append(self.uop)
+        paths = paths_below([self.uop])
         if inputs is None:
-            serials = dict.fromkeys(map(serial_of_leaf, origins_below([self.uop])))
+            serials = dict.fromkeys(map(serial_of_leaf, origins_on(paths)))
             owners = [OWNERS[serial] for serial in serials if serial in OWNERS]
         else:
             owners = _checked_inputs("backward", inputs)
-        found = gradients([self.uop], [upstream], [each.uop for each in owners])
+        found = gradients([self.uop], [upstream], [each.uop for each in owners], paths=paths)
         for owner, node in zip(owners, found, strict=True):
             if node is not None:
                 _accumulate(owner, _on_device_of(owner, node), create_graph)

@@ -40,7 +40,7 @@ from tinytensor.tensor.view import (
 )
 from tinytensor.tracing import ACTIVE, refuse_reading
 
-BUFFER = Op.BUFFER  # looked up once: every cell asks
+BUFFER, DETACH = Op.BUFFER, Op.DETACH  # looked up once: every cell asks
 Nested = Any  # a Python number, or lists as deep as the tensor has axes: no type says that
 
 
@@ -119,8 +119,9 @@ class Cell:
         steps = chain(expression)
         if self.lifted:
             steps = [each for each in steps if not self._is_lifted(each)]
-        if self.leaf is not None and Op.DETACH in [each.op for each in steps]:
-            return apply_steps(steps, self.leaf)
+        leaf = self.leaf
+        if leaf is not None and leaf is not self.uop and DETACH in [each.op for each in steps]:
+            return apply_steps(steps, leaf)
         return apply_steps(steps, self.uop)
 
     def part(self, expression: UOp) -> Part:
@@ -135,11 +136,11 @@ class Cell:
 
     def mark(self, expression: UOp) -> int:
         """Return a view's mark: a leaf's serial, that of a cut (below 0), or 0."""
-        marks = [each for each in chain(expression) if each.op is Op.DETACH]
+        marks = [each for each in chain(expression) if each.op is DETACH]
         return next((each.attrs.serial for each in marks if not self._is_lifted(each)), 0)
 
     def _is_lifted(self, node: UOp) -> bool:
-        return node.op is Op.DETACH and node.attrs.serial in self.lifted
+        return node.op is DETACH and node.attrs.serial in self.lifted
 
     def _living_parts(self) -> list[Part]:
         found = [reference() for reference in list(self.parts)]
@@ -231,7 +232,7 @@ class TensorBase:
         self.cell = Cell(cut(uop) if is_cut else uop)
         self._view = self._current = None
         self.device = device
-        self.site = caller_site()
+        self.site = caller_site(inside=2)
         if COLLECTING.collector is not None:
             COLLECTING.collector.note_line(self.cell.uop, self.site)
         self._grad = None
@@ -252,7 +253,9 @@ class TensorBase:
 
     def _wrap(self, uop: UOp) -> Self:
         """Return a tensor of a fresh cell."""
-        return self._made(uop, self.device)
+        tensor = self._blank()
+        tensor._fill(uop, self.device, False)
+        return tensor
 
     def _seen(self, view: View) -> Self:
         """Return a tensor that sees this one's cell in another way."""
@@ -265,14 +268,14 @@ class TensorBase:
         else:
             tensor._look(view.cut_off())
         tensor.device = self.device
-        tensor.site = caller_site()
+        tensor.site = caller_site(inside=2)
         tensor._grad = None
         if ACTIVE.trace is not None:
             ACTIVE.trace.make(tensor, has_own_cell=False)
         return tensor
 
     def _blank(self) -> Self:
-        """Return a tensor to be filled, of the class that views of this one have."""
+        """Return a tensor to be filled, of the class that results and views of this one have."""
         return type(self).__new__(type(self))
 
     def _layout(self) -> View:
@@ -323,7 +326,7 @@ class TensorBase:
         if MODE.is_enabled and not requires_gradient(whole):
             whole = with_rules(whole, [before, value], _zeros_for(0), _zeros_for(1))
         self.cell.write(whole)
-        self.site = caller_site()
+        self.site = caller_site(inside=2)
         WRITTEN[self.cell] = self.device, self.site
         if COLLECTING.collector is not None:
             COLLECTING.collector.note_line(whole, self.site)
@@ -390,10 +393,14 @@ class TensorBase:
         if ACTIVE.trace is not None:
             ACTIVE.trace.wanted += map(weakref.ref, tensors)
             return self
-        cells = {each._own_cell(): each for each in tensors}
-        pending = {cell: each for cell, each in cells.items() if cell.leaf is None}
-        written = written_below([*pending]) if WRITTEN else []
-        realize([cell.root(each.device, each.site) for cell, each in pending.items()] + written)
+        roots = {}
+        for each in tensors:
+            cell = each._own_cell()
+            if cell.leaf is None:
+                roots[cell] = cell.root(each.device, each.site)
+        if roots:
+            written = written_below([*roots]) if WRITTEN else []
+            realize([*roots.values(), *written])
         return self
 
     def _settle(self, others: Container[UOp]) -> None:

@@ -24,7 +24,9 @@ from tinytensor.records import dataclass
 
 Shape = tuple[int, ...]
 COMPARISONS = frozenset(COMPARE)
-RESHAPE, EXPAND, PERMUTE = Op.RESHAPE, Op.EXPAND, Op.PERMUTE  # looked up once: each op makes some
+# Looked up once: each op makes some.
+RESHAPE, EXPAND, PERMUTE, REDUCE, WHERE = Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.REDUCE, Op.WHERE
+BOOL = dtypes.bool
 # The same line makes the same attrs again and again.
 shape_attrs = functools.lru_cache(maxsize=4096)(ShapeAttrs)
 order_attrs = functools.lru_cache(maxsize=4096)(OrderAttrs)
@@ -67,13 +69,16 @@ def iota_along(axis: int, shape: Shape, dtype: DType) -> UOp:
 
 def apply(op: Op, x: UOp, *others: UOp | Number) -> UOp:
     """Return an elementwise op; a number stands for an array of x's dtype and shape."""
-    operands = (x, *[y if isinstance(y, UOp) else full_like(x, y) for y in others])
-    return UOp(op, dtypes.bool if op in COMPARISONS else x.dtype, operands)
+    dtype = BOOL if op in COMPARISONS else x.dtype
+    operands = [x]
+    for y in others:
+        operands.append(y if isinstance(y, UOp) else full_like(x, y))
+    return UOp(op, dtype, tuple(operands))
 
 
 def select(cond: UOp, x: UOp, y: UOp) -> UOp:
     """Return x where cond, else y."""
-    return UOp(Op.WHERE, x.dtype, (cond, x, y))
+    return UOp(WHERE, x.dtype, (cond, x, y))
 
 
 def widen(x: UOp) -> UOp:
@@ -192,8 +197,8 @@ def fold(combine: Combine, x: UOp, axes: Shape) -> UOp:
     """Return x folded over axes, which stay with extent 1; argmax and argmin give int64."""
     attrs = reduce_attrs(combine, axes)
     if combine in POSITIONS:
-        return UOp(Op.REDUCE, dtypes.int64, (x,), attrs)
-    return UOp(Op.REDUCE, x.dtype, (x,), attrs)
+        return UOp(REDUCE, dtypes.int64, (x,), attrs)
+    return UOp(REDUCE, x.dtype, (x,), attrs)
 
 
 def replace_axis(shape: Shape, axis: int, *extents: int) -> Shape:

@@ -42,9 +42,9 @@ def align_pair(who: str, x: TensorBase, y: Operand) -> tuple[UOp, UOp]:
             if right.shape and are_same(left.shape[-len(right.shape) :], right.shape):
                 return left, broadcast(right, left.shape)
     elif isinstance(y, (int, float, Size)):
-        own = number_dtype(y)
-        target = _outrank(own, x.uop.dtype)
-        left = cast(x.uop, target)
+        node, own = x.uop, number_dtype(y)
+        target = _outrank(own, node.dtype)
+        left = cast(node, target)
         return left, full(target, check_number(who, y, own), left.shape)
     left, right = align(who, x, y)
     return left, right

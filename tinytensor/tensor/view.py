@@ -18,7 +18,7 @@ from tinytensor.records import dataclass
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import Shape
 
-BUFFER = Op.BUFFER  # looked up once: every look at a view asks
+BUFFER, DETACH = Op.BUFFER, Op.DETACH  # looked up once: every look at a view asks
 BASE_SERIAL = -1  # that of no allocation
 _CUTS: Iterator[int] = itertools.count(-1, -1)
 
@@ -47,7 +47,7 @@ class View:
     def is_whole(self) -> bool:
         """Whether the elements of the cell are seen as they are."""
         expression = self.expression
-        bare = expression.operands[0] if expression.op is Op.DETACH else expression
+        bare = expression.operands[0] if expression.op is DETACH else expression
         return bare.op is BUFFER
 
     @property
@@ -80,8 +80,7 @@ class View:
 
     def permuted(self, order: Shape) -> View:
         """Return this view with its axes in another order."""
-        strides = tuple([self.strides[axis] for axis in order])
-        return View(nodes.permute(self.expression, order), strides, self.offset)
+        return _permuted(self.expression, self.strides, self.offset, order)
 
     def sliced(self, slices: Sequence[nodes.Indices]) -> View:
         """Return the elements whose index along each axis is in that axis's range."""
@@ -92,7 +91,7 @@ class View:
 
     def with_axes(self, shape: Shape, strides: Shape) -> View:
         """Return the same elements in the same order under a shape whose strides are known."""
-        return View(nodes.reshape(self.expression, shape), strides, self.offset)
+        return _with_axes(self.expression, self.offset, shape, strides)
 
     def reshaped(self, shape: Shape) -> View | None:
         """Return the same elements under another shape; None where no strides give them."""
@@ -126,6 +125,18 @@ class View:
                 strides.append(shape[axis + 1] * strides[-1])
         expression = nodes.broadcast(self.expression, shape)
         return View(expression, tuple(strides[::-1]), self.offset)
+
+
+# The same line takes the same views again and again, of bases that hold no memory.
+@functools.lru_cache(maxsize=4096)
+def _permuted(expression: UOp, strides: Shape, offset: int, order: Shape) -> View:
+    moved = tuple([strides[axis] for axis in order])
+    return View(nodes.permute(expression, order), moved, offset)
+
+
+@functools.lru_cache(maxsize=4096)
+def _with_axes(expression: UOp, offset: int, shape: Shape, strides: Shape) -> View:
+    return View(nodes.reshape(expression, shape), strides, offset)
 
 
 def view_of_all(value: UOp) -> View:
