@@ -191,9 +191,17 @@ def test_what_a_root_that_keeps_its_expression_needs_is_not_replaced():
     np.testing.assert_array_equal(weight.grad.numpy(), numbers(8, 9))
 
 
-@pytest.mark.parametrize(
-    "update", [lambda x: x @ x, lambda x: x.flip(0) + x, lambda x: x.cumsum(0), lambda x: x.T - x]
-)
+def test_a_running_sum_replaces_what_it_is_of():
+    x = Tensor(numbers(32, 32))
+    before = address(x)
+
+    x.copy_(x.cumsum(0))
+
+    assert address(x) == before
+    np.testing.assert_array_equal(x.numpy(), numbers(32, 32).cumsum(0))
+
+
+@pytest.mark.parametrize("update", [lambda x: x @ x, lambda x: x.flip(0) + x, lambda x: x.T - x])
 def test_a_kernel_that_reads_more_than_it_overwrites_gets_memory_of_its_own(update):
     expected = update(Tensor(numbers(32, 32))).numpy()
     x = Tensor(numbers(32, 32))
