@@ -9,6 +9,13 @@ from tinytensor.dtype import encode
 torch = pytest.importorskip("torch")
 
 NAMES = ("float8_e4m3fn", "float8_e5m2")
+SATURATES = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+FROM_MORE = [
+    pytest.param(
+        NAMES[0], marks=pytest.mark.skipif(not SATURATES, reason="PyTorch 2.11 makes NaN of 500")
+    ),
+    NAMES[1],
+]
 OTHERS = ("bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32")
 
 
@@ -27,7 +34,7 @@ def is_same(result, expected):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FROM_MORE)
 def test_every_float16_becomes_what_pytorch_makes_of_it(name):
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
     halves = halves[~np.isnan(halves)]
@@ -38,7 +45,7 @@ def test_every_float16_becomes_what_pytorch_makes_of_it(name):
     assert bits_of(result) == expected.view(torch.uint8).tolist()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FROM_MORE)
 def test_random_floats_become_what_pytorch_makes_of_them(name):
     bits = np.random.default_rng(8).integers(0, 2**32, 20_000, dtype=np.uint32)
     floats = bits.view(np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container
 from typing import Any, Final, Self, overload
 
 import numpy as np
@@ -174,29 +174,24 @@ class Part(Cell):
 NO_PARTS: Final[set[weakref.ref[Part]]] = set()
 NO_CUTS: Final[frozenset[int]] = frozenset()
 # Cells that were written and may not be computed yet, with their device and the line of the write.
-WRITTEN: Final[weakref.WeakKeyDictionary[Cell, tuple[str, Site | None]]] = (
-    weakref.WeakKeyDictionary()
-)
+WRITTEN: Final[dict[weakref.ref[Cell], tuple[str, Site | None]]] = {}
 
 
-def written_below(cells: Sequence[Cell]) -> list[Root]:
+def written_below(cells: Collection[Cell]) -> list[Root]:
     """Return the values that were written to other cells and that these cells are made of.
 
     They are computed with them: else each read of a state that grows by writes would make all of
-    them again.
+    them again. Every realization passes here: of what it does not read, it asks no function.
     """
-    waiting: list[Root] = []
-    for reference in WRITTEN.keyrefs():
+    waiting: list[tuple[Cell, tuple[str, Site | None]]] = []
+    for reference, place in [*WRITTEN.items()]:
         cell = reference()
-        place = None if cell is None or cell in cells else WRITTEN.get(cell)
-        if cell is None or place is None:
-            continue
-        if cell.leaf is None:
-            waiting.append(cell.root(*place))
-        else:
-            WRITTEN.pop(cell, None)
+        if cell is None or cell.leaf is not None:
+            WRITTEN.pop(reference, None)
+        elif cell not in cells:
+            waiting.append((cell, place))
     below = set(walk([each.uop for each in cells])) if waiting else set()
-    return [each for each in waiting if each.uop in below]
+    return [cell.root(*place) for cell, place in waiting if cell.uop in below]
 
 
 def _zeros_for(place: int) -> Rule:
@@ -327,7 +322,7 @@ class TensorBase:
             whole = with_rules(whole, [before, value], _zeros_for(0), _zeros_for(1))
         self.cell.write(whole)
         self.site = caller_site(inside=2)
-        WRITTEN[self.cell] = self.device, self.site
+        WRITTEN[weakref.ref(self.cell)] = self.device, self.site
         if COLLECTING.collector is not None:
             COLLECTING.collector.note_line(whole, self.site)
 
@@ -399,7 +394,7 @@ class TensorBase:
             if cell.leaf is None:
                 roots[cell] = cell.root(each.device, each.site)
         if roots:
-            written = written_below([*roots]) if WRITTEN else []
+            written = written_below(roots) if WRITTEN else []
             realize([*roots.values(), *written])
         return self
 

@@ -5,13 +5,18 @@ from dataclasses import dataclass
 
 import pytest
 from codegen.plans.plan_kernels import KernelBuilder, assert_plans_agree, fold, load
+from fuzz.random_graphs import Program
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedule.reading import kernels_of
 
+from tinytensor.codegen.plan import choose
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, cast, compare, const, index_const, make_range, where
+from tinytensor.ops.verify import verify_linear
+from tinytensor.target import SM90A
 
 MOST_ELEMENTS = 400
 VALUE_DTYPES = (
@@ -161,6 +166,15 @@ def test_a_fold_has_the_same_bits_in_every_plan(kernel):
 @settings(max_examples=30)
 def test_a_row_kernel_has_the_same_bits_in_every_plan(kernel):
     assert_plans_agree(kernel)
+
+
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_each_kernel_of_random_graphs_is_well_formed_on_a_gpu(first):
+    for seed in range(first, first + 50):
+        tensors = [each for each in Program(seed).outputs if each.uop.op is not Op.BUFFER]
+        for kernel in kernels_of(*tensors, target=SM90A) if tensors else ():
+            for linear in choose(kernel, SM90A).linears:
+                verify_linear(linear)
 
 
 @pytest.mark.fuzz

@@ -140,7 +140,8 @@ def taps_of(fold: Fold) -> tuple[Fold, ...]:
 
 
 def _tap(fold: Fold, places: dict[UOp, UOp]) -> Fold:
-    element = simplify_index(substitute(fold.element, places))
+    inner = {each: each for each in walk((fold.element,)) if each.op is Op.REDUCE}
+    element = simplify_index(substitute(fold.element, {**places, **inner}))
     factors = None if fold.factors is None else factors_of(element)
     return replace(fold, element=element, factors=factors)
 
