@@ -14,11 +14,11 @@ FUNCTION_LINES = 40
 DEPTH = 4
 # docs/decisions/code-budget.md says why these five are counted as they are.
 BUDGETS = {
-    "compiler and runtime": 11400,
-    "CUDA target": 7450,
+    "compiler and runtime": 11850,
+    "CUDA target": 8000,
     "checking machinery": 2700,
-    "jit, explain and profile": 3310,
-    "Tensor, gradients, nn and interop": 10000,
+    "jit, explain and profile": 3400,
+    "Tensor, gradients, nn and interop": 10040,
 }
 CHECKS = re.compile(
     r"tinytensor/(ops/(interpret|verify|text|fold|philox|block_|uniform)|schedule/check)"
