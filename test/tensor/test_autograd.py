@@ -1,5 +1,6 @@
 """Gradients are lazy values: against finite differences, and by the rules of leaves and modes."""
 
+import asyncio
 import gc
 import math
 import threading
@@ -227,6 +228,26 @@ def test_a_mode_is_of_one_thread():
         thread.join()
 
     assert seen == [True]
+
+
+def test_a_mode_is_of_one_task():
+    seen = []
+
+    async def switched():
+        with no_grad():
+            await asyncio.sleep(0)
+            seen.append(is_grad_enabled())
+
+    async def plain():
+        await asyncio.sleep(0)
+        seen.append(is_grad_enabled())
+
+    async def both():
+        await asyncio.gather(switched(), plain())
+
+    asyncio.run(both())
+
+    assert seen == [False, True]
 
 
 def test_a_tensor_made_under_no_grad_may_be_a_leaf():

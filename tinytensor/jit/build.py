@@ -124,7 +124,7 @@ class _Outside:
                 find = self.find(self._tensors[key])
                 self._finders[id(state.gradient)] = replace(find, is_gradient=True)
         self._numbers = {cell: number for number, cell in enumerate(trace.cells)}
-        if MODE.is_enabled and any(requires_gradient(each.uop) for each in trace.cells.values()):
+        if MODE.get() and any(requires_gradient(each.uop) for each in trace.cells.values()):
             raise Obstacle("a gradient would go on to what was computed before the call")
 
     def find(self, tensor: TensorBase) -> Finder:

@@ -29,7 +29,7 @@ MODES = ("gradients", *vars(config))
 
 def modes() -> tuple[Fact, ...]:
     """Return the settings that a program is made for, by the names in MODES."""
-    return (MODE.is_enabled, *vars(config).values())
+    return (MODE.get(), *vars(config).values())
 
 
 def key_of(flat: Flat) -> tuple[Fact, ...]:

@@ -194,7 +194,7 @@ class Jitted(Generic[P, R]):
             entry = Entry(program, key, names, Tally())
             if not flat.objects and all(each._view is None for each in flat.tensors):
                 kinds = [type(each) for each in flat.tensors]
-                entry.quick = write_quick(program, kinds, MODE.is_enabled, entry.tally)
+                entry.quick = write_quick(program, kinds, MODE.get(), entry.tally)
             self._keep(entry)
             result: R = program.run_first(flat.tensors)
             return result

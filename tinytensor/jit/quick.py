@@ -70,7 +70,7 @@ class _Writer:
             "tally": tally,
         }
         self._refuse("CHANGES.count != tally.changes")
-        self._refuse(f"MODE.is_enabled is not {is_enabled}")
+        self._refuse(f"MODE.get() is not {is_enabled}")
 
     def write_guards(self, kinds: list[type[TensorBase]]) -> None:
         """Check the arguments and all that is read from outside; name the memory of each source."""

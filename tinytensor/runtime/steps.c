@@ -17,7 +17,8 @@ extern int PyList_SetSlice(PyObject *, long, long, PyObject *);
 extern long long PyLong_AsLongLong(PyObject *);
 extern PyObject *PyLong_FromLongLong(long long);
 extern void *PyLong_AsVoidPtr(PyObject *);
-extern PyObject *PyObject_CallNoArgs(PyObject *), *PyObject_GetAttr(PyObject *, PyObject *);
+extern PyObject *PyObject_CallNoArgs(PyObject *);
+extern int PyContextVar_Get(PyObject *, PyObject *, PyObject **);
 extern PyObject *PyObject_Vectorcall(PyObject *, PyObject *const *, word, PyObject *);
 extern PyObject *PyType_GenericAlloc(PyObject *, long);
 extern void PyErr_SetString(PyObject *, const char *);
@@ -127,7 +128,7 @@ struct part {
 struct call {
     const word *table;
     word view, cell, memory, spec, settings, fits, calls, next; /* numbers of slots */
-    PyObject *changes, *tally, *mode, *name, *is_enabled, *workspace, *restock, *build;
+    PyObject *changes, *tally, *mode, *is_enabled, *workspace, *restock, *build;
     word sources, blocks, parts, results;
     const struct source *source;
     const struct part *part;
@@ -151,7 +152,8 @@ static int holds(const struct call *call, PyObject *const *arguments, PyObject *
     }
     if (call->changes->slots[call->settings] != call->tally->slots[call->fits])
         return 0;
-    PyObject *is_enabled = PyObject_GetAttr(call->mode, call->name);
+    PyObject *is_enabled = 0;
+    PyContextVar_Get(call->mode, 0, &is_enabled);
     Py_DecRef(is_enabled);
     return is_enabled == call->is_enabled;
 }

@@ -6,7 +6,6 @@ import ctypes
 import functools
 import os
 import struct
-import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -25,7 +24,6 @@ make_method.argtypes = [ctypes.py_object, ctypes.c_void_p]
 address_of = ctypes.pythonapi.PyBytes_AsString
 address_of.restype = ctypes.c_void_p
 address_of.argtypes = [ctypes.py_object]
-MODE_NAME = sys.intern("is_enabled")
 WORD_BYTES = 8
 HEAD_WORDS = 2  # of an object, before its slots
 HAS_PLAIN_OBJECTS = object.__basicsize__ == HEAD_WORDS * WORD_BYTES  # so that C knows its way
@@ -111,7 +109,7 @@ def write_call(table: Table, call: WholeCall) -> Table:
     words = [_words_of_part(each, likes, slots) for each in call.parts]
     parts = _table([word for each in words for word in each], call, *slots)
     order = _table(call.order, call)
-    objects = [call.changes, call.tally, call.mode, MODE_NAME, call.is_enabled]
+    objects = [call.changes, call.tally, call.mode, call.is_enabled]
     objects += [call.workspace, call.restock, call.build]
     found = [address_of(table), *[place_of(*each) for each in call.slots], *map(id, objects)]
     found += [len(call.kinds), call.blocks, len(call.parts), call.results]

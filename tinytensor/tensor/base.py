@@ -223,7 +223,7 @@ class TensorBase:
         return tensor
 
     def _fill(self, uop: UOp, device: str, requires_grad: bool) -> None:
-        is_cut = requires_grad or not MODE.is_enabled
+        is_cut = requires_grad or not MODE.get()
         self.cell = Cell(cut(uop) if is_cut else uop)
         self._view = self._current = None
         self.device = device
@@ -258,7 +258,7 @@ class TensorBase:
             ACTIVE.trace.note(self)
         tensor = self._blank()
         tensor.cell = self.cell
-        if MODE.is_enabled:
+        if MODE.get():
             tensor._look(None if view.is_plain else view)
         else:
             tensor._look(view.cut_off())
@@ -305,7 +305,7 @@ class TensorBase:
         if ACTIVE.trace is not None:
             ACTIVE.trace.note(self)
         mark = self._mark
-        if MODE.is_enabled and mark > 0:
+        if MODE.get() and mark > 0:
             sentence = f"{who}: a leaf that requires a gradient is written: shape {self.shape}"
             raise GradientError(f"{sentence}; gradients must be off. Use no_grad().")
         if self._view is not None and not is_one_value:
@@ -314,11 +314,11 @@ class TensorBase:
             return
         before = self.cell.uop
         whole = write_through(self._view.expression, value, before) if self._view else value
-        if MODE.is_enabled and mark < 0 and requires_gradient(value):
+        if MODE.get() and mark < 0 and requires_gradient(value):
             self.cell.lifted |= {mark}
-        elif mark or not MODE.is_enabled:
+        elif mark or not MODE.get():
             whole = with_rules(cut(whole), [before], lambda g, *_: g)
-        if MODE.is_enabled and not requires_gradient(whole):
+        if MODE.get() and not requires_gradient(whole):
             whole = with_rules(whole, [before, value], _zeros_for(0), _zeros_for(1))
         self.cell.write(whole)
         self.site = caller_site(inside=2)

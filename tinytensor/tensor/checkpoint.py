@@ -35,7 +35,7 @@ def checkpoint(function: Callable[..., Content], *args: Content) -> Content:
     >>> round(x.grad.item(), 4)
     4.0
     """
-    if not MODE.is_enabled:
+    if not MODE.get():
         return function(*args)
     with record_draws() as draws:
         places, returned = _called(function, args)

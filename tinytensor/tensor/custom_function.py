@@ -99,7 +99,7 @@ class Function:
             else:
                 returned = cls.forward(*args)
                 cls.setup_context(ctx, args, returned)
-        if not (MODE.is_enabled and any(needed)):
+        if not (MODE.get() and any(needed)):
             return returned
         is_single = isinstance(returned, TensorBase)
         outputs = _routed(cls, ctx, args, [returned] if is_single else list(returned))

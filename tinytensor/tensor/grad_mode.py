@@ -1,9 +1,9 @@
-"""Says, for each thread, whether results keep what their gradients need."""
+"""Says, for each thread and task, whether results keep what their gradients need."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import wraps
 from typing import ParamSpec, TypeVar, overload
 
@@ -11,11 +11,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Mode(threading.local):
-    is_enabled = True
-
-
-MODE = _Mode()
+MODE = ContextVar("gradients", default=True)
 
 
 class GradMode:
@@ -26,11 +22,11 @@ class GradMode:
         self._before: list[bool] = []
 
     def __enter__(self) -> None:
-        self._before.append(MODE.is_enabled)
-        MODE.is_enabled = self.mode
+        self._before.append(MODE.get())
+        MODE.set(self.mode)
 
     def __exit__(self, *error: object) -> None:
-        MODE.is_enabled = self._before.pop()
+        MODE.set(self._before.pop())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return the function, in this mode whenever it is called."""
@@ -48,16 +44,16 @@ class SwitchedNow(GradMode):
 
     def __init__(self, mode: bool) -> None:
         super().__init__(mode)
-        self._at_first = MODE.is_enabled
-        MODE.is_enabled = mode
+        self._at_first = MODE.get()
+        MODE.set(mode)
 
     def __enter__(self) -> None:
         self._before.append(self._at_first)
-        MODE.is_enabled = self.mode
+        MODE.set(self.mode)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return the function, in this mode whenever it is called; now all is as before."""
-        MODE.is_enabled = self._at_first
+        MODE.set(self._at_first)
         return super().__call__(function)
 
 
@@ -91,7 +87,7 @@ def enable_grad(function: Callable[P, R] | None = None) -> GradMode | Callable[P
 
 def inference_mode(mode: bool = True) -> GradMode:
     """Switch gradients off as no_grad does; with False change nothing."""
-    return GradMode(False if mode else MODE.is_enabled)
+    return GradMode(False if mode else MODE.get())
 
 
 def set_grad_enabled(mode: bool) -> SwitchedNow:
@@ -101,4 +97,4 @@ def set_grad_enabled(mode: bool) -> SwitchedNow:
 
 def is_grad_enabled() -> bool:
     """Tell whether results keep what their gradients need."""
-    return MODE.is_enabled
+    return MODE.get()
