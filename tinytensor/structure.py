@@ -44,7 +44,8 @@ def variables_of(order: Sequence[UOp]) -> tuple[UOp, ...]:
     for node in order:
         if node.op is Op.VARIABLE:
             expressions.append(node)
-        expressions += [each.expression for each in _sizes_in(node.attrs)]
+        for each in _sizes_in(node.attrs) if type(node.attrs) in SIZED else ():
+            expressions.append(each.expression)
     return tuple([node for node in walk(expressions) if node.op is Op.VARIABLE])
 
 
@@ -139,9 +140,13 @@ def _rebound_value(value: object, places: dict[UOp, UOp]) -> object:
 
 
 def _sizes_in(attrs: Attrs | None) -> list[Size]:
-    values = [getattr(attrs, name) for name in SIZED.get(type(attrs), ())]
-    listed = [value if type(value) is tuple else (value,) for value in values]
-    return [each for sizes in listed for each in sizes if type(each) is Size]
+    found: list[Size] = []
+    for name in SIZED.get(type(attrs), ()):
+        value = getattr(attrs, name)
+        for each in value if type(value) is tuple else (value,):
+            if type(each) is Size:
+                found.append(each)
+    return found
 
 
 def _closed(value: object, known: dict[UOp, UOp]) -> object:
