@@ -147,8 +147,8 @@ class CpuDevice(HostDevice[Executable]):
             library = ctypes.CDLL(runner.library._name)  # stays loaded, for the last buffer
             places = (ctypes.c_size_t * 2).in_dll(library, "runner_places")
             places[:] = [place_of(BufferPart, name) for name in ("shelf", "address")]
-            give_back = ctypes.addressof(ctypes.c_int.in_dll(library, "runner_give_back"))
-            Buffer.__del__ = make_method(Buffer, give_back)  # type: ignore[method-assign]  # in C
+            release = ctypes.addressof(ctypes.c_int.in_dll(library, "runner_release"))
+            Buffer.__del__ = make_method(Buffer, release)  # type: ignore[method-assign]  # in C
         return runner
 
     def reserve_workspace(self, works: Sequence[Executable]) -> None:

@@ -104,7 +104,7 @@ static void put_block(const struct shelf *shelf, PyObject *address)
     PyList_Append(shelf->blocks, address);
 }
 
-static PyObject *give_back(PyObject *buffer, PyObject *nothing)
+static PyObject *release_block(PyObject *buffer, PyObject *nothing)
 {
     PyObject *shelf = buffer->slots[runner_places.shelf];
     PyObject *address = buffer->slots[runner_places.address];
@@ -282,6 +282,6 @@ struct {
     int flags;
     const char *doc;
 } runner_step = {"run", runner_call, 0x80, 0}, runner_whole = {"call", call_step, 0x82, 0},
-  runner_give_back = {"__del__", give_back, 0x4, 0};
+  runner_release = {"__del__", release_block, 0x4, 0};
 
 const int runner_is_long = 0;
