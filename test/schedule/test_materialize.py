@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from schedule.reading import decisions_of, kernels_of
 
-from tinytensor import Tensor, dtypes
+from tinytensor import Tensor, arange, dtypes, where
 from tinytensor.nn.functional import layer_norm
 from tinytensor.tensor.formulas import greater, is_equal, lesser
 from tinytensor.tensor.nodes import broadcast, iota, reshape, select
@@ -150,3 +150,16 @@ def test_a_value_read_at_very_many_places_is_stored():
     # 31 additions at 16 places are 496 ops and the read of x 16 more for each of them.
     assert any("has no room for its" in reason and reason.endswith("places.") for reason in reasons)
     assert len(kernels_of(x)) < 12
+
+
+def test_a_number_chosen_by_a_place_may_have_several_readers():
+    two, three = (Tensor(np.float32(each)).realize() for each in (2, 3))
+    chosen = where(arange(5)[2] == 2, two * 4, three * 5)
+    rows = [Tensor(np.arange(n, dtype=np.float32)) for n in (4, 3)]
+
+    first, second, third = rows[0] * chosen, rows[1] + chosen, chosen + 1
+    first.realize(second, third)
+
+    np.testing.assert_array_equal(first.numpy(), [0, 8, 16, 24])
+    np.testing.assert_array_equal(second.numpy(), [8, 9, 10])
+    assert third.item() == 9

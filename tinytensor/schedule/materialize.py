@@ -297,9 +297,8 @@ class Chooser:
     def _keep_axes(self, node: UOp, use: Evaluations) -> bool:
         """Whether the kernels that read a value run over its outermost and last axis, or fold."""
         readers = [each.shape for each in self.uses.by_kernel(use) if each.op is not Op.REDUCE]
-        return all(
-            (*shape[:1], *shape[-1:]) == (node.shape[0], node.shape[-1]) for shape in readers
-        )
+        outer = (*node.shape[:1], *node.shape[-1:])
+        return all((*shape[:1], *shape[-1:]) == outer for shape in readers)
 
     def _is_product(self, node: UOp, use: Evaluations) -> bool:
         """Whether a node is a product that is only summed: a sum of products is one op."""
