@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import splat
@@ -109,11 +108,11 @@ class Share:
     exists: UOp
 
 
-class Source(Protocol):
+class Source:
     """Brings blocks of k of an operand to the stages of a ring of tiles.
 
     What is copied asynchronously begins in `copy`; what passes through registers is read by
-    `gather` and written by `put`, between which other work hides the wait.
+    `gather` and written by `put`, between which other work hides the wait. A source has either.
     """
 
     def copy(self, stage: UOp, block: UOp, share: Share | None = None) -> None:
@@ -121,6 +120,7 @@ class Source(Protocol):
 
     def gather(self, block: UOp) -> list[UOp]:
         """Return a block's elements of this thread; 0 beyond the operand."""
+        return []
 
     def put(self, stage: UOp, values: Sequence[UOp]) -> None:
         """Write what was gathered to a stage."""
@@ -183,8 +183,13 @@ def _shifted(value: UOp, by: UOp | int) -> UOp:
 Address = Callable[[UOp, UOp, UOp], UOp]
 
 
-class GatheredSource:
-    """Evaluates elements, any expression at all, and stores them."""
+# A warp that turns rows of k over takes 8 values of k of 4 rows: whole sectors of 32 bytes, and
+# with a pitch of 4 beyond a multiple of 32 elements all 32 banks.
+TRANSPOSED_COLUMNS = 8
+
+
+class _ThreadSource(Source):
+    """Brings elements, each thread its own."""
 
     def __init__(
         self,
@@ -199,25 +204,26 @@ class GatheredSource:
         self._operand = operand
         self._target = target
         self._address = address
-        self._value = cast(zero_outside(operand.value), target.dtype)
         width, most_columns = (1, TRANSPOSED_COLUMNS) if transposes else (operand.access, b.threads)
         self._positions = _Positions(b, operand, window, width, most_columns)
 
-    def copy(self, stage: UOp, block: UOp, share: Share | None = None) -> None:
-        """Begin nothing: the elements pass through registers."""
+
+class GatheredSource(_ThreadSource):
+    """Evaluates elements, any expression at all, and stores them."""
 
     def gather(self, block: UOp) -> list[UOp]:
         """Return the elements of this thread, `width` in a vector."""
-        return [self._evaluate(block, *offset) for offset in self._positions.offsets()]
+        value = cast(zero_outside(self._operand.value), self._target.dtype)
+        return [self._evaluate(value, block, *offset) for offset in self._positions.offsets()]
 
-    def _evaluate(self, block: UOp, row: int, column: int) -> UOp:
+    def _evaluate(self, element: UOp, block: UOp, row: int, column: int) -> UOp:
         b, width = self._b, self._positions.width
         ranges = self._positions.ranges(block, row, column)
         # The ring asks for blocks beyond the last one.
         inside = self._positions.inside(ranges, checks_k=True)
         assert inside is not None, "k is checked"
         evaluator = Evaluator(b, ranges, self._operand.inner, width, known={INSIDE: inside})
-        value = evaluator.value(self._value)
+        value = evaluator.value(element)
         return b.value(value if value.dtype.lanes == width else splat(value, width))
 
     def put(self, stage: UOp, values: Sequence[UOp]) -> None:
@@ -227,29 +233,8 @@ class GatheredSource:
             self._b.store(self._target, self._address(stage, free, k), value)
 
 
-# A warp that turns rows of k over takes 8 values of k of 4 rows: whole sectors of 32 bytes, and
-# with a pitch of 4 beyond a multiple of 32 elements all 32 banks.
-TRANSPOSED_COLUMNS = 8
-
-
-class CopiedSource:
-    """Copies elements of a direct operand asynchronously, each thread its own."""
-
-    def __init__(
-        self,
-        b: BlockBuilder,
-        operand: Operand,
-        window: Window,
-        target: UOp,
-        address: Address,
-        transposes: bool,
-    ) -> None:
-        self._b = b
-        self._operand = operand
-        self._target = target
-        self._address = address
-        width, most_columns = (1, TRANSPOSED_COLUMNS) if transposes else (operand.access, b.threads)
-        self._positions = _Positions(b, operand, window, width, most_columns)
+class CopiedSource(_ThreadSource):
+    """Copies elements of a direct operand asynchronously."""
 
     def copy(self, stage: UOp, block: UOp, share: Share | None = None) -> None:
         """Begin this thread's copies; without branches, so that other work runs between them."""
@@ -270,15 +255,8 @@ class CopiedSource:
         inside = self._positions.inside(ranges, checks_k=False)
         return width if inside is None else where(inside, width, 0)
 
-    def gather(self, block: UOp) -> list[UOp]:
-        """Return nothing: the copies are under way."""
-        return []
 
-    def put(self, stage: UOp, values: Sequence[UOp]) -> None:
-        """Write nothing."""
-
-
-class TileSource:
+class TileSource(Source):
     """Copies rectangles of a direct operand, all threads together."""
 
     def __init__(self, b: BlockBuilder, operand: Operand, window: Window, tile: UOp) -> None:
@@ -311,10 +289,3 @@ class TileSource:
         if divisor_of(extent) % tile_extent == 0:
             return self._b.index(tile_extent)
         return binary(Op.MIN, amount(self._b, extent) - first, tile_extent)
-
-    def gather(self, block: UOp) -> list[UOp]:
-        """Return nothing: the copy is under way."""
-        return []
-
-    def put(self, stage: UOp, values: Sequence[UOp]) -> None:
-        """Write nothing."""

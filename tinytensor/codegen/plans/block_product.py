@@ -11,7 +11,7 @@ from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.amounts import open_builder, split_count, usual_extent
 from tinytensor.codegen.plans.block_epilogue import BlockEpilogue
 from tinytensor.codegen.plans.block_operand import Operand, Window, describe
-from tinytensor.codegen.plans.block_raster import Raster, place_block
+from tinytensor.codegen.plans.block_raster import Raster, place_tile
 from tinytensor.codegen.plans.flatten import (
     FlatContraction,
     block_ranges,
@@ -135,7 +135,7 @@ def open_block(
     extents = (tile.block_m, tile.block_n)
     raster = raster_of(flat, extents, tile.group, mirrors)
     b = open_builder(kernel, raster.blocks, tile.threads)
-    place = place_block(b, raster)
+    place = place_tile(b, raster, b.block(0))
     first_m = b.value(place.tile_m * tile.block_m)
     first_n = b.value(place.tile_n * tile.block_n)
     window_a = Window(place.outer, first_m, tile.block_m, tile.block_k)

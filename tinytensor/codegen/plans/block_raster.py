@@ -63,11 +63,6 @@ class BlockPlace:
     tile_n: UOp
 
 
-def place_block(b: BlockBuilder, raster: Raster) -> BlockPlace:
-    """Find this block's tile from its number."""
-    return place_tile(b, raster, b.block(0))
-
-
 def place_tile(b: BlockBuilder, raster: Raster, number: UOp) -> BlockPlace:
     """Find a tile from its number."""
     all_rows, columns = raster.rows, raster.columns

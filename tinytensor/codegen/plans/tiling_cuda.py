@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tinytensor.codegen.plans.alignment import ACCESS_BYTES
 from tinytensor.records import dataclass
@@ -35,48 +35,12 @@ WARPS_TO_HIDE_LATENCY = 4  # of multiply-adds; matrix instructions want twice as
 STEP_CLOCKS = 60  # of one warp alone for one step of 16 k: fragments, then products that wait
 
 
-class BlockTiling(Protocol):
-    """What the place and the cost of a block depend on. `group`: rows of tiles walked together."""
-
-    @property
-    def block_m(self) -> int:
-        """Rows of the block's tile."""
-
-    @property
-    def block_n(self) -> int:
-        """Columns of the block's tile."""
-
-    @property
-    def block_k(self) -> int:
-        """Values of k in one stage."""
-
-    @property
-    def group(self) -> int:
-        """Rows of tiles that are walked together."""
-
-    @property
-    def busy_warps(self) -> int:
-        """Warps of a multiprocessor that hide one another's waits."""
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-
-    def step_clocks(self, itemsize: int) -> float:
-        """Clocks of one block alone on a multiprocessor for 16 values of k."""
-
-    def shared_bytes(self, itemsize: int) -> int:
-        """Shared memory of a block."""
-
-
-Tiled = TypeVar("Tiled", bound=BlockTiling)
-
-
 @dataclass(frozen=True, slots=True)
 class MmaTiling:
     """A block's tile for matrix instructions: warps_m x warps_n warps, a ring of `stages` tiles.
 
-    Units: elements.
+    Units: elements. `group` rows of tiles are walked together; `busy_warps` of a multiprocessor
+    hide one another's waits.
     """
 
     name: str
@@ -141,6 +105,9 @@ class FmaTiling:
         fragments = self.threads * (self.rows + self.columns) * 16 * itemsize
         return max(products, fragments / SHARED_RATE)
 
+
+BlockTiling = MmaTiling | FmaTiling
+Tiled = TypeVar("Tiled", MmaTiling, FmaTiling)
 
 # On H200, NVRTC 13.0, 2026-11-29, in us: 4096^3 of bfloat16 386 wide (0.46 of cuBLAS), 477 square;
 # 2048^3 52 wide, 58 tall, 62 square; 1024 x 1024 x 768 of float16 8.7 tall (0.65), 9.4 small;
@@ -211,7 +178,7 @@ FMA_RINGS = ((8, 4), (16, 3), (16, 2), (16, 4))  # values of k, stages
 FMA_THREADS = (64, 128, 256)
 
 
-def describe_tiling(tiling: MmaTiling | FmaTiling) -> str:
+def describe_tiling(tiling: BlockTiling) -> str:
     """Say what one block computes, and in how many stages."""
     block = f"{tiling.block_m} x {tiling.block_n} x {tiling.block_k}"
     return f"block {block} ({tiling.name}), {tiling.stages} stages"
