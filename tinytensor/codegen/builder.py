@@ -189,6 +189,13 @@ def lane(x: UOp, number: int) -> UOp:
     return UOp(Op.LANE, x.dtype.scalar, (x,), LanesAttrs((number,)))
 
 
+def lanes_from(x: UOp, begin: int, count: int) -> UOp:
+    """Return adjacent lanes of a vector."""
+    if count == x.dtype.lanes:
+        return x
+    return lane(x, begin) if count == 1 else shuffle(x, x, range(begin, begin + count))
+
+
 def shuffle(x: UOp, y: UOp, lanes: Sequence[int]) -> UOp:
     """Return lanes picked from x and y laid end to end."""
     dtype = x.dtype.vector(len(lanes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tinytensor.codegen.block_builder import BlockBuilder
-from tinytensor.codegen.builder import lane, shuffle
+from tinytensor.codegen.builder import lanes_from
 from tinytensor.codegen.plans.alignment import common_access
 from tinytensor.codegen.plans.amounts import amount, is_whole
 from tinytensor.codegen.plans.flatten import FlatContraction
@@ -151,11 +151,8 @@ class BlockEpilogue:
 
     def pieces(self, row: UOp, column: UOp, sums: UOp) -> Iterator[Piece]:
         """Take adjacent sums of a row apart, `lanes` at a time."""
-        count = sums.dtype.lanes
-        for begin in range(0, count, self.lanes):
-            piece = sums
-            if self.lanes < count:
-                piece = _lanes(sums, begin, self.lanes)
+        for begin in range(0, sums.dtype.lanes, self.lanes):
+            piece = lanes_from(sums, begin, self.lanes)
             here = column + begin if begin else column
             yield Piece(begin, self._evaluator_of(row, here, piece))
 
@@ -179,22 +176,13 @@ class BlockEpilogue:
 
     def _inside_n(self, column: UOp) -> UOp | None:
         if self._checks_n:
-            return self._first_n + column < self._extent(self._flat.n)
+            return self._first_n + column < amount(self._b, exact_extent(self._flat.n))
         return const(dtypes.bool, True) if self._checks_m else None
-
-    def _extent(self, range_: UOp) -> UOp:
-        return amount(self._b, exact_extent(range_))
 
     def _inside(self, row: UOp, column: UOp) -> UOp | None:
         """Return whether sums at a row and column are part of the result; None if they must be."""
         inside_n = self._inside_n(column)
         if not self._checks_m:
             return inside_n
-        inside_m = self._first_m + row < self._extent(self._flat.m)
+        inside_m = self._first_m + row < amount(self._b, exact_extent(self._flat.m))
         return inside_m & inside_n if self._checks_n and inside_n is not None else inside_m
-
-
-def _lanes(x: UOp, begin: int, count: int) -> UOp:
-    if count == 1:
-        return lane(x, begin)
-    return shuffle(x, x, range(begin, begin + count))

@@ -166,13 +166,10 @@ class _Positions:
         operand, window = self._operand, self._window
         claims = []
         if not is_whole(operand.free, window.extent_free):
-            claims.append(ranges[operand.free] < self._extent(operand.free))
+            claims.append(ranges[operand.free] < amount(self._b, exact_extent(operand.free)))
         if checks_k or not is_whole(operand.k, window.extent_k):
-            claims.append(ranges[operand.k] < self._extent(operand.k))
+            claims.append(ranges[operand.k] < amount(self._b, exact_extent(operand.k)))
         return None if not claims else claims[0] if len(claims) == 1 else claims[0] & claims[1]
-
-    def _extent(self, range_: UOp) -> UOp:
-        return amount(self._b, exact_extent(range_))
 
 
 def _shifted(value: UOp, by: UOp | int) -> UOp:

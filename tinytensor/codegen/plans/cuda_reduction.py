@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tinytensor.codegen.plans.accumulate import Fold, fold_levels, fold_of
+from tinytensor.codegen.plans.accumulate import Fold, fold_levels
 from tinytensor.codegen.plans.amounts import is_whole
 from tinytensor.codegen.plans.cuda_folding import CudaReductionFacts, SpreadFold
 from tinytensor.codegen.plans.cuda_folding import lower as lower  # with the rest of the plan
+from tinytensor.codegen.plans.fold_space import FoldSpace
 from tinytensor.codegen.plans.lanes import accesses_of, vector_cost
 from tinytensor.codegen.plans.merging import FOLDS, merge_ranges
 from tinytensor.codegen.plans.positions import find_positions_by_value
@@ -35,7 +36,6 @@ from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.fragments import WARP_THREADS
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.uop import (
     UOp,
     const,
@@ -118,20 +118,8 @@ def describe(facts: CudaReductionFacts, target: Target) -> str:
     return f"{'columns' if team.adjacent else 'rows'}: {shape}, in vectors of {lanes}{parts}."
 
 
-class _Space:
-    """The ranges and folds of one kernel."""
-
-    def __init__(self, kernel: Kernel, target: Target) -> None:
-        self._kernel = kernel
-        self._target = target
-        self._stores = kernel.sink.operands
-        nodes = walk((kernel.sink,))
-        self._depends = dependencies(nodes)
-        self._folds = [fold_of(node) for node in nodes if node.op in FOLDS]
-        self._free = frozenset[UOp]().union(*[self._depends[fold.node] for fold in self._folds])
-        # The kept ranges that some fold depends on, and those that only the stores run over.
-        self._shared = [each for each in kernel.ranges if each in self._free]
-        self._apart = [each for each in kernel.ranges if each not in self._free]
+class _Space(FoldSpace):
+    """How threads may share the work of a kernel."""
 
     def obstacle(self) -> str:
         """Say why the kernel is not for this plan; nothing when it is."""
@@ -154,10 +142,6 @@ class _Space:
     def _row_cost(self, fold: Fold) -> float:
         last = self._last(fold)
         return vector_cost(self._accesses(fold), last) if last.extent > 1 else 0.0
-
-    def _accesses(self, fold: Fold) -> list[UOp]:
-        others = [each.node for each in self._folds if each is not fold]
-        return accesses_of((fold.element,), stop=others)
 
     def _column_accesses(self) -> list[UOp]:
         """Return what counts along a kept range: of long folds what they read alone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tinytensor.codegen.builder import Builder, lane, shuffle, splat
+from tinytensor.codegen.builder import Builder, lanes_from, splat
 from tinytensor.codegen.plans.flatten import FlatContraction
 from tinytensor.codegen.plans.packing import Tile, transpose
 from tinytensor.codegen.plans.tiling_cpu import Tiling, fixed_block, steps
@@ -143,7 +143,7 @@ class Epilogue:
                 number, begin = divmod(column, tile.lanes)
                 taken = [row[number] for row in rows[first : first + lanes]]
                 block = {
-                    node: [self._part(each[node], begin, lanes) for each in taken]
+                    node: [lanes_from(each[node], begin, lanes) for each in taken]
                     for node in self._turned
                 }
                 count = min(lanes, tile.columns - column)
@@ -165,15 +165,6 @@ class Epilogue:
         lanes = min(tile.lanes, 1 << (tile.rows - 1).bit_length())
         for first in range(0, tile.rows, lanes):
             yield first, lanes
-
-    @staticmethod
-    def _part(vector: UOp, begin: int, lanes: int) -> UOp:
-        """Return some lanes of a vector."""
-        if lanes == 1:
-            return lane(vector, begin)
-        if lanes == vector.dtype.lanes:
-            return vector
-        return shuffle(vector, vector, range(begin, begin + lanes))
 
     def _store_turned(
         self,

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 
 from tinytensor.codegen.builder import Builder
-from tinytensor.codegen.plans.accumulate import Fold, fold_levels, fold_of
+from tinytensor.codegen.plans.accumulate import Fold, fold_levels
+from tinytensor.codegen.plans.fold_space import FoldSpace
 from tinytensor.codegen.plans.lanes import (
     SCALAR,
     Lanes,
@@ -83,19 +84,8 @@ def lower(facts: ReductionFacts, target: Target) -> Linear:
     return b.finish()
 
 
-class _Space:
-    """The ranges and folds of one kernel, and what each way to run it costs."""
-
-    def __init__(self, kernel: Kernel, target: Target) -> None:
-        self._kernel = kernel
-        self._target = target
-        nodes = walk((kernel.sink,))
-        self._depends = dependencies(nodes)
-        self._folds = [fold_of(node) for node in nodes if node.op in FOLDS]
-        free = frozenset[UOp]().union(*[self._depends[fold.node] for fold in self._folds])
-        # The kept ranges that some fold depends on, and those that only the stores run over.
-        self._shared = [each for each in kernel.ranges if each in free]
-        self._apart = [each for each in kernel.ranges if each not in free]
+class _Space(FoldSpace):
+    """What each way to run a kernel costs."""
 
     # Along folded ranges.
     def row_cost(self) -> float:
@@ -117,27 +107,22 @@ class _Space:
         taken = frozenset[UOp]().union(*[self._depends[node] for node in inner])
         return [each for each in fold.ranges if each.extent > 1 and each not in taken]
 
-    def _accesses(self, fold: Fold) -> list[UOp]:
-        others = [each.node for each in self._folds if each is not fold]
-        return accesses_of((fold.element,), stop=others)
-
     def rows(self) -> ReductionFacts:
         """Fold along lanes for each row, then store along the lanes of a range no fold knows."""
         along = self._along()
-        stores = self._kernel.sink.operands
         lanes: dict[UOp, Lanes] = {}
         order = [*self._shared, *self._apart]
         if any(each.extent > 1 for each in self._apart):
-            accesses = accesses_of(stores, stop=[fold.node for fold in self._folds])
+            accesses = accesses_of(self._stores, stop=[fold.node for fold in self._folds])
             best = best_lane_range(accesses, self._apart)
-            lanes[best] = lanes_along(best, values_of(stores), self._kernel, self._target)
+            lanes[best] = lanes_along(best, values_of(self._stores), self._kernel, self._target)
             order = [*[each for each in order if each is not best], best]
         found = ReductionFacts(self._kernel, tuple(order), lanes, along)
         rows_at_once = self._rows_at_once(along)
         if rows_at_once:
             return _in_registers(found, self._shared[-1], rows_at_once)
         in_rows = [fold for fold in self._folds if fold.node in along]
-        residents = find_residents(in_rows, stores, self._apart, self._target)
+        residents = find_residents(in_rows, self._stores, self._apart, self._target)
         return replace(found, residents=residents)
 
     def _rows_at_once(self, along: dict[UOp, tuple[UOp, Lanes]]) -> int:
@@ -181,9 +166,8 @@ class _Space:
         """Take vectors along the best kept range, and fold each lane by itself."""
         candidates = [each for each in self._shared if each.extent > 1]
         best = best_lane_range(accesses_of((self._kernel.sink,)), candidates)
-        stores = self._kernel.sink.operands
         elements = [fold.element for fold in self._folds]
-        lanes = self._lanes(best, self._folds, [*elements, *values_of(stores)])
+        lanes = self._lanes(best, self._folds, [*elements, *values_of(self._stores)])
         outer = [each for each in self._shared if each is not best]
         order = (*outer, best, *self._apart)
         return ReductionFacts(self._kernel, order, {best: lanes})
