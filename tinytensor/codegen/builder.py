@@ -170,8 +170,7 @@ class Builder:
     def _effect(self, node: UOp) -> UOp:
         for each in node.operands:
             self._placement.place(each)
-        self._placement.add(node)
-        return node
+        return self._placement.add(node)
 
 
 def splat(x: UOp, lanes: int) -> UOp:

@@ -42,15 +42,11 @@ def find_inlined(statements: Sequence[UOp]) -> frozenset[int]:
             continue
         if node.op in (Op.READ, Op.LOAD):
             changes = writes.get(node.operands[0], ())
-            if _is_between(changes, position, landing[reader]):
+            if any(position < each < landing[reader] for each in changes):
                 continue
         inlined.add(position)
         landing[position] = landing[reader]
     return frozenset(inlined)
-
-
-def _is_between(positions: Sequence[int], begin: int, end: int) -> bool:
-    return any(begin < each < end for each in positions)
 
 
 def _find_writes(statements: Sequence[UOp]) -> dict[UOp, list[int]]:

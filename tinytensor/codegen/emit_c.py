@@ -99,21 +99,6 @@ class _Emitter(StatementWriter):
             texts.append("int extent")
         return "\n    " + ",\n    ".join(texts) if texts else "void"
 
-    def value(self, node: UOp) -> Value:
-        """Write a value that is one expression."""
-        operands = [self.find(each) for each in node.operands]
-        if node.op is Op.LOAD:
-            return self.load(node, *operands)
-        if node.op is Op.READ:
-            return operands[0]
-        if node.op is Op.PARAM:
-            return Value(f"p{node.attrs.number}", storage_type(node.dtype))
-        if node.op is Op.EXTENT:
-            return Value("extent", storage_type(node.dtype))
-        if node.op is Op.VARIABLE:
-            return self.variable(node)
-        return self.values.emit(node, operands)
-
     # Memory.
     def load(self, node: UOp, buffer: Value, index: Value, guard: Value | None = None) -> Value:
         """Write a load; one that is partial or guarded fills a variable of zeros first."""

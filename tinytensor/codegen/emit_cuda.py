@@ -229,17 +229,6 @@ class CudaWriter(StatementWriter):
         if node.op in EAGER:
             for each in node.operands[EAGER[node.op] :]:
                 self.simplify(each)
-        operands = [self.find(each) for each in node.operands]
-        if node.op is Op.LOAD:
-            return self.load(node, *operands)
-        if node.op is Op.READ:
-            return read_register(self, node, operands[0])
-        if node.op is Op.PARAM:
-            return Value(f"p{node.attrs.number}", storage_type(node.dtype))
-        if node.op is Op.EXTENT:
-            return Value("extent", storage_type(node.dtype))
-        if node.op is Op.VARIABLE:
-            return self.variable(node)
         if node.op is Op.PLACE:
             return Value(node.attrs.kind, storage_type(node.dtype))
         if node.op in REGIONS:
@@ -248,8 +237,13 @@ class CudaWriter(StatementWriter):
             return self.tensor_map(node)
         if node.op is Op.LDMATRIX:
             row = LDMATRIX_TRANSPOSED if node.attrs.transposed else LDMATRIX
+            operands = [self.find(each) for each in node.operands]
             return self.values.instruction(row, [address_on_chip(*operands)])
-        return self.values.emit(node, operands)
+        return super().value(node)
+
+    def read(self, node: UOp, register: Value) -> Value:
+        """Write what a register holds."""
+        return read_register(self, node, register)
 
     def region(self, node: UOp) -> Value:
         """Name a region, which is declared before the body."""

@@ -9,7 +9,14 @@ from tinytensor.codegen.emit_c_types import storage_type
 from tinytensor.codegen.emit_c_values import Value
 from tinytensor.codegen.emit_cuda_memory import address_in_global, element_address
 from tinytensor.codegen.emit_walk import close
-from tinytensor.codegen.instructions_cuda import COPY_COMMIT, COPY_ROWS, I32, barrier, copy_wait
+from tinytensor.codegen.instructions_cuda import (
+    COPY_COMMIT,
+    COPY_ROWS,
+    I32,
+    PtxInstruction,
+    barrier,
+    copy_wait,
+)
 from tinytensor.codegen.instructions_hopper import launched_registers, set_registers
 from tinytensor.dtype import dtypes
 from tinytensor.ops.bounds import bounds_of
@@ -73,8 +80,9 @@ def _valid_bytes(node: UOp, valid: Value, elements: int, itemsize: int) -> Value
     return Value(f"(int){text} * {itemsize}", storage_type(I32), is_atom=False)
 
 
-def _copy_commit(e: CudaWriter, node: UOp) -> None:
-    e.call(COPY_COMMIT)
+def plain(row: PtxInstruction) -> Callable[[CudaWriter, UOp], None]:
+    """Return what writes an instruction without operands."""
+    return lambda e, node: e.call(row)
 
 
 def _copy_wait(e: CudaWriter, node: UOp) -> None:
@@ -87,6 +95,6 @@ BLOCK_STATEMENTS: dict[Op, Callable[[CudaWriter, UOp], None]] = {
     Op.BARRIER: _barrier,
     Op.GRID_WAIT: _grid_wait,
     Op.COPY_ASYNC: _copy_async,
-    Op.COPY_COMMIT: _copy_commit,
+    Op.COPY_COMMIT: plain(COPY_COMMIT),
     Op.COPY_WAIT: _copy_wait,
 }

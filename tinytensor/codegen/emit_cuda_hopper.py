@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tinytensor.codegen import instructions_hopper as hopper
 from tinytensor.codegen.emit_c_types import storage_type
 from tinytensor.codegen.emit_c_values import Value
-from tinytensor.codegen.emit_cuda_blocks import address_on_chip
+from tinytensor.codegen.emit_cuda_blocks import address_on_chip, plain
 from tinytensor.codegen.emit_cuda_functions import DEVICE
 from tinytensor.codegen.emit_cuda_values import fields_of
 from tinytensor.codegen.instructions import Function
@@ -88,10 +88,6 @@ def _bulk_store(e: CudaWriter, node: UOp) -> None:
         *(_map_address(e, tensor_map), _stage_address(e, tile, stage)),
         *[e.find(each) for each in places],
     )
-
-
-def _plain(row: PtxInstruction) -> Callable[[CudaWriter, UOp], None]:
-    return lambda e, node: e.call(row)
 
 
 def _bulk_wait(e: CudaWriter, node: UOp) -> None:
@@ -180,11 +176,11 @@ HOPPER_STATEMENTS: dict[Op, Callable[[CudaWriter, UOp], None]] = {
     Op.MBARRIER_WAIT: _on_barrier(hopper.MBARRIER_WAIT),
     Op.BULK_LOAD: _bulk_load,
     Op.BULK_STORE: _bulk_store,
-    Op.BULK_COMMIT: _plain(hopper.BULK_COMMIT),
+    Op.BULK_COMMIT: plain(hopper.BULK_COMMIT),
     Op.BULK_WAIT: _bulk_wait,
-    Op.PROXY_FENCE: _plain(hopper.PROXY_FENCE),
+    Op.PROXY_FENCE: plain(hopper.PROXY_FENCE),
     Op.WGMMA_FENCE: _fence,
     Op.WGMMA: _wgmma,
-    Op.WGMMA_COMMIT: _plain(hopper.WGMMA_COMMIT),
+    Op.WGMMA_COMMIT: plain(hopper.WGMMA_COMMIT),
     Op.WGMMA_WAIT: _wait,
 }

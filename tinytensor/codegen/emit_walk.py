@@ -51,9 +51,28 @@ class StatementWriter(ABC):
             else:
                 self.declare(node, value)
 
-    @abstractmethod
     def value(self, node: UOp) -> Value:
         """Write a value that is one expression."""
+        operands = [self.find(each) for each in node.operands]
+        if node.op is Op.LOAD:
+            return self.load(node, *operands)
+        if node.op is Op.READ:
+            return self.read(node, *operands)
+        if node.op is Op.PARAM:
+            return Value(f"p{node.attrs.number}", storage_type(node.dtype))
+        if node.op is Op.EXTENT:
+            return Value("extent", storage_type(node.dtype))
+        if node.op is Op.VARIABLE:
+            return self.variable(node)
+        return self.values.emit(node, operands)
+
+    @abstractmethod
+    def load(self, node: UOp, buffer: Value, index: Value, guard: Value | None = None) -> Value:
+        """Write a load."""
+
+    def read(self, node: UOp, register: Value) -> Value:
+        """Write what a register holds."""
+        return register
 
     def scalars(self) -> list[str]:
         """Write the params that scalars come in."""

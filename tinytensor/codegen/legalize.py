@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from tinytensor.codegen.instructions_cuda import is_instruction
 from tinytensor.codegen.legalize_casts import legalize_cast
@@ -21,7 +20,7 @@ from tinytensor.codegen.legalize_integers import (
     legalize_shift,
 )
 from tinytensor.codegen.legalize_philox import legalize_philox
-from tinytensor.codegen.placement import Placement, drop_unused
+from tinytensor.codegen.placement import rebuilt
 from tinytensor.dtype import dtypes
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import COMPARE, FUNCTIONS, UNARY, Op
@@ -69,10 +68,7 @@ def legalize(linear: Linear, target: Target) -> Linear:
             inside their width, casts of floats to integers inside the integer's range.
     Placed: after the plan, before emission. On its own output it changes nothing.
     """
-    placement = Placement()
-    for node in _Legalizer(target).run(linear.statements):
-        placement.add(node)
-    return replace(linear, statements=drop_unused(placement.statements))
+    return rebuilt(linear, _Legalizer(target).run(linear.statements))
 
 
 class _Legalizer(Rewriter):

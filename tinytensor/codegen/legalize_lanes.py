@@ -6,13 +6,12 @@ the registers of a warpgroup's products.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tinytensor.codegen.builder import lane, shuffle, splat, stack
 from tinytensor.codegen.instructions_cuda import is_instruction
-from tinytensor.codegen.placement import Placement, drop_unused
+from tinytensor.codegen.placement import Placement, drop_unused, fresh_orders
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import AccessAttrs
 from tinytensor.ops.linear import UNORDERED, Linear, is_pure
@@ -55,7 +54,7 @@ class _Splitter:
         self.target = target
         self.placement = Placement()
         self.parts: dict[UOp, Parts] = {}
-        self._orders = _fresh_orders(linear)
+        self._orders = fresh_orders(linear)
         by_group = [node for node in linear.statements if node.op in BY_GROUP]
         held = [each for node in by_group for each in node.operands]
         self._whole = {each for each in held if each.op is Op.REGISTER}
@@ -96,17 +95,12 @@ class _Splitter:
         dtype = node.dtype.scalar.vector(lanes)
         return UOp(node.op, dtype, tuple(operands), attrs)
 
-    def effect(self, node: UOp) -> UOp:
-        """Place an effect here."""
-        self.placement.add(node)
-        return node
-
     # Values.
     def rebuild(self, node: UOp) -> Parts:
         """Keep a node whose operands are scalars."""
         rebuilt = node.replace(self.scalars(node.operands))
         if not is_pure(node):
-            self.effect(rebuilt)
+            self.placement.add(rebuilt)
         return _whole(rebuilt)
 
     def lanewise(self, node: UOp) -> Parts:
@@ -162,7 +156,7 @@ class _Splitter:
         attrs = AccessAttrs(order, lanes)
         loaded = UOp(Op.LOAD, dtype, (buffer, place, *guard), attrs)
         if not is_pure(node):
-            self.effect(loaded)
+            self.placement.add(loaded)
         return _whole(loaded)
 
     def store(self, node: UOp) -> Parts:
@@ -184,28 +178,28 @@ class _Splitter:
         order = self.order(node, begin)
         attrs = AccessAttrs(order, value.dtype.lanes)
         operands = (buffer, place, value, *guard)
-        self.effect(UOp(Op.STORE, dtypes.void, operands, attrs))
+        self.placement.add(UOp(Op.STORE, dtypes.void, operands, attrs))
 
     # State.
     def register(self, node: UOp) -> Parts:
         """Declare a register for each lane or pair."""
         if node in self._whole:
-            return Parts((self.effect(node),))
+            return Parts((self.placement.add(node),))
         lanes = 2 if _has_pairs(node) else 1
         count = node.dtype.lanes // lanes
         registers = [self.renew(node, part, (), lanes) for part in range(count)]
-        return Parts(tuple([self.effect(each) for each in registers]))
+        return Parts(tuple([self.placement.add(each) for each in registers]))
 
     def read(self, node: UOp) -> Parts:
         """Read the register of each lane or pair."""
         register = node.operands[0]
         if register in self._whole:
-            return _whole(self.effect(node))
+            return _whole(self.placement.add(node))
         registers = self.parts[register].lanes
         lanes = node.dtype.lanes // len(registers)
         reads = [self.renew(node, part, (each,), lanes) for part, each in enumerate(registers)]
         for each in reads:
-            self.effect(each)
+            self.placement.add(each)
         return _of_pairs(reads) if lanes == 2 else Parts(tuple(reads))
 
     def write(self, node: UOp) -> Parts:
@@ -213,13 +207,13 @@ class _Splitter:
         register, value = node.operands
         if register in self._whole:
             whole = stack(self.parts[value].lanes)
-            self.effect(node.replace((register, whole)))
+            self.placement.add(node.replace((register, whole)))
             return Parts(())
         registers = self.parts[register].lanes
         is_paired = registers[0].dtype.lanes == 2
         values = self.pairs(value) if is_paired else self.parts[value].lanes
         for part, operands in enumerate(zip(registers, values, strict=True)):
-            self.effect(self.renew(node, part, operands))
+            self.placement.add(self.renew(node, part, operands))
         return Parts(())
 
 
@@ -250,11 +244,6 @@ def _remade(node: UOp, operands: Sequence[Sequence[UOp]], lanes: int) -> list[UO
     """An op on each part of its operands."""
     dtype = node.dtype.scalar.vector(lanes)
     return [UOp(node.op, dtype, parts, node.attrs) for parts in zip(*operands, strict=True)]
-
-
-def _fresh_orders(linear: Linear) -> Iterator[int]:
-    used = [node.attrs.order for node in linear.statements if not is_pure(node)]
-    return itertools.count(max(used, default=0) + 1)
 
 
 RULES: dict[Op, Callable[[_Splitter, UOp], Parts]] = {

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
 from tinytensor.codegen.emit import CLOSERS, OPENERS
-from tinytensor.ops.linear import is_pure
+from tinytensor.ops.linear import Linear, is_pure
 from tinytensor.ops.uop import UOp, require
 
 
@@ -20,8 +24,8 @@ class Placement:
         """Whether a block was opened and not closed."""
         return len(self._scopes) > 1
 
-    def add(self, node: UOp) -> None:
-        """Append a statement after the values it needs, and follow its blocks."""
+    def add(self, node: UOp) -> UOp:
+        """Append a statement after the values it needs, and follow its blocks; return it."""
         if node.op in CLOSERS:
             self._visible.difference_update(self._scopes.pop())
         for each in reversed(self._missing(node)):
@@ -30,6 +34,7 @@ class Placement:
             self._append(node)
         if node.op in OPENERS:
             self._scopes.append([])
+        return node
 
     def place(self, root: UOp) -> None:
         """Append a value, unless it is in sight.
@@ -55,6 +60,20 @@ class Placement:
         self.statements.append(node)
         self._visible.add(node)
         self._scopes[-1].append(node)
+
+
+def rebuilt(linear: Linear, statements: Iterable[UOp]) -> Linear:
+    """Return a form that consists of other statements, each after the values it needs."""
+    placement = Placement()
+    for node in statements:
+        placement.add(node)
+    return replace(linear, statements=drop_unused(placement.statements))
+
+
+def fresh_orders(linear: Linear) -> Iterator[int]:
+    """Return the orders that no effect of a form has."""
+    used = [node.attrs.order for node in linear.statements if not is_pure(node)]
+    return itertools.count(max(used, default=0) + 1)
 
 
 def drop_unused(statements: list[UOp]) -> tuple[UOp, ...]:
