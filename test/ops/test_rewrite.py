@@ -8,8 +8,7 @@ from tinytensor.ops.attrs import ParamAttrs
 from tinytensor.ops.op import Op
 from tinytensor.ops.pattern import constant, match, variable
 from tinytensor.ops.rewrite import RuleRewriter, RuleSet, rewrite
-from tinytensor.ops.simplify import simplify
-from tinytensor.ops.simplify_index import ALL_RULES
+from tinytensor.ops.simplify_index import ALL_RULES, simplify
 from tinytensor.ops.uop import UOp, binary, const, index_const, make_range, walk
 
 R, S = make_range(0, 4), make_range(1, 4)

@@ -7,7 +7,7 @@ from tinytensor.dtype import USER_DTYPES, dtypes
 from tinytensor.ops.attrs import Combine, ParamAttrs, ReduceAttrs
 from tinytensor.ops.interpret import evaluate
 from tinytensor.ops.op import Op
-from tinytensor.ops.simplify import simplify
+from tinytensor.ops.simplify_index import simplify
 from tinytensor.ops.uop import (
     UOp,
     binary,

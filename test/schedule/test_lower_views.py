@@ -12,7 +12,7 @@ from tinytensor.ops.attrs import Combine, GatherAttrs, ParamAttrs, ReduceAttrs
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.interpret_indexed import run_sink
 from tinytensor.ops.op import Op
-from tinytensor.ops.simplify import simplify
+from tinytensor.ops.simplify_index import simplify
 from tinytensor.ops.uop import UOp, binary, buffer, cast, const, make_range, where
 from tinytensor.schedule.lower_views import (
     ZERO,

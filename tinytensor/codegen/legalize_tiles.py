@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from tinytensor.codegen.builder import lane, stack
 from tinytensor.codegen.double_fragments import DoubleSide
-from tinytensor.codegen.placement import Placement, drop_unused
+from tinytensor.codegen.placement import Placement, drop_unused, fresh_orders
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
 from tinytensor.ops import tile as tiles
@@ -16,7 +16,8 @@ from tinytensor.ops.attrs import AccessAttrs, EffectAttrs
 from tinytensor.ops.attrs_blocks import CopyAttrs, FragmentAttrs, MmaAttrs, PlaceAttrs
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.fragments import WARP_THREADS, MmaShape, mma_shape
-from tinytensor.ops.linear import UNORDERED, Linear, is_pure
+from tinytensor.ops.guards import both
+from tinytensor.ops.linear import UNORDERED, Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast, const, where
 from tinytensor.records import dataclass
@@ -57,8 +58,7 @@ class _Lowering:
         self.placement = Placement()
         self._linear = linear
         self._first_thread = 0
-        used = [node.attrs.order for node in linear.statements if not is_pure(node)]
-        self._orders: Iterator[int] = itertools.count(max(used, default=0) + 1)
+        self._orders = fresh_orders(linear)
 
     def lower(self, node: UOp) -> None:
         """Keep a statement, or replace it."""
@@ -83,10 +83,6 @@ class _Lowering:
         thread = UOp(Op.PLACE, dtypes.int32, (), attrs)
         return thread - self._first_thread if self._first_thread else thread
 
-    def _effect(self, node: UOp) -> UOp:
-        self.placement.add(node)
-        return node
-
     # Copies.
     def copy(self, node: UOp) -> None:
         """Give each thread accesses whose numbers are `threads` apart."""
@@ -99,15 +95,15 @@ class _Lowering:
             access = self._access(tile, elements, number, attrs.threads)
             begin = start + cast(access.row, start.dtype) * attrs.row_stride
             begin = begin + cast(access.column, start.dtype)
-            is_inside = _both(_below(access.row, rows), _below(access.column, columns))
+            is_inside = both(_below(access.row, rows), _below(access.column, columns))
             index = stage_start + cast(access.place, stage.dtype)
             with_rest = number + attrs.threads > count
             if with_rest:
                 cond = self._thread < count - number
-                opened = self._effect(UOp(Op.IF, dtypes.void, (cond,), self._order()))
+                opened = self.placement.add(UOp(Op.IF, dtypes.void, (cond,), self._order()))
             self._copy_access(tile, index, source, begin, is_inside, elements)
             if with_rest:
-                self._effect(UOp(Op.ENDIF, dtypes.void, (opened,), self._order()))
+                self.placement.add(UOp(Op.ENDIF, dtypes.void, (opened,), self._order()))
 
     def _access(self, tile: UOp, elements: int, number: int, threads: int) -> _Access:
         """Find the access `number` + the thread's own; the first one's address serves the others.
@@ -142,7 +138,7 @@ class _Lowering:
                 valid = where(is_inside, valid, 0)
             copied = CopyAttrs(next(self._orders), elements)
             operands = (tile, index, source, begin, valid)
-            self._effect(UOp(Op.COPY_ASYNC, dtypes.void, operands, copied))
+            self.placement.add(UOp(Op.COPY_ASYNC, dtypes.void, operands, copied))
             return
         dtype = tile.dtype.vector(elements)
         guard = () if is_inside is None else (is_inside,)
@@ -150,7 +146,7 @@ class _Lowering:
         loaded = UOp(Op.LOAD, dtype, (source, begin, *guard), AccessAttrs(order, elements))
         self.placement.add(loaded)
         attrs = AccessAttrs(next(self._orders), elements)
-        self._effect(UOp(Op.STORE, dtypes.void, (tile, index, loaded), attrs))
+        self.placement.add(UOp(Op.STORE, dtypes.void, (tile, index, loaded), attrs))
 
     def _is_constant(self, source: UOp) -> bool:
         return source.op is Op.PARAM and not self._linear.params[source.attrs.number].written
@@ -172,7 +168,7 @@ class _Lowering:
         of_a = (x, x_stage, attrs.a_k_major, attrs.warps_m, warp // attrs.warps_n)
         of_b = (y, y_stage, attrs.b_k_major, attrs.warps_n, warp % attrs.warps_n)
         rows, columns = [self._side(shape, *each) for each in (of_a, of_b)]
-        read = self._effect(UOp(Op.READ, accumulator.dtype, (accumulator,), self._order()))
+        read = self.placement.add(UOp(Op.READ, accumulator.dtype, (accumulator,), self._order()))
         held = shape.m * shape.n // WARP_THREADS
         sums = [stack(_lanes(read, i, held)) for i in range(0, accumulator.dtype.lanes, held)]
         made = MmaAttrs(attrs.instruction)
@@ -184,7 +180,7 @@ class _Lowering:
                 sums[number] = UOp(Op.MMA, operands[2].dtype, operands, made)
                 self.placement.add(sums[number])
         total = stack([each for one in sums for each in _lanes(one, 0, held)])
-        self._effect(UOp(Op.WRITE, dtypes.void, (accumulator, total), self._order()))
+        self.placement.add(UOp(Op.WRITE, dtypes.void, (accumulator, total), self._order()))
 
     def _side(
         self, shape: MmaShape, tile: UOp, stage: UOp, k_major: bool, warps: int, warp: UOp
@@ -197,12 +193,12 @@ class _Lowering:
     def load_pair(self, tile: UOp, index: UOp) -> UOp:
         """Load two adjacent elements."""
         attrs = AccessAttrs(next(self._orders), 2)
-        return self._effect(UOp(Op.LOAD, tile.dtype.vector(2), (tile, index), attrs))
+        return self.placement.add(UOp(Op.LOAD, tile.dtype.vector(2), (tile, index), attrs))
 
     def load_matrices(self, tile: UOp, index: UOp, transposed: bool) -> UOp:
         """Load four 8x8 matrices; `index` is where this lane's row of eight begins."""
         attrs = FragmentAttrs(next(self._orders), transposed)
-        return self._effect(UOp(Op.LDMATRIX, dtypes.uint32.vector(4), (tile, index), attrs))
+        return self.placement.add(UOp(Op.LDMATRIX, dtypes.uint32.vector(4), (tile, index), attrs))
 
     @property
     def lane(self) -> UOp:
@@ -299,12 +295,6 @@ def _below(place: UOp, count: UOp) -> UOp | None:
     if bounds_of(place)[1] < bounds_of(count)[0]:
         return None
     return cast(place, count.dtype) < count
-
-
-def _both(x: UOp | None, y: UOp | None) -> UOp | None:
-    if x is None or y is None:
-        return y if x is None else x
-    return x & y
 
 
 LOWER: dict[Op, Callable[[_Lowering, UOp], None]] = {

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from tinytensor.codegen.placement import Placement, drop_unused
+from tinytensor.codegen.placement import rebuilt
 from tinytensor.ops.linear import Linear
-from tinytensor.ops.simplify import simplify
+from tinytensor.ops.simplify_index import simplify
 from tinytensor.target import Target
 
 
@@ -18,7 +16,4 @@ def simplify_linear(linear: Linear, target: Target) -> Linear:
     Placed: after `legalize_tiles`, whose addresses add and multiply by 0 and 1; before
             `split_lanes`, which would repeat in every lane what is simplified here once.
     """
-    placement = Placement()
-    for node in simplify(linear.statements):
-        placement.add(node)
-    return replace(linear, statements=drop_unused(placement.statements))
+    return rebuilt(linear, simplify(linear.statements))

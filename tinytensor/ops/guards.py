@@ -62,6 +62,13 @@ def _reduce(op: Op, difference: Sum) -> Sum:
     return Sum(terms, constant)
 
 
+def both(a: UOp | None, b: UOp | None) -> UOp | None:
+    """Return the guard that holds where two do; None holds everywhere."""
+    if a is None or b is None:
+        return a if b is None else b
+    return a & b
+
+
 def conjuncts(guard: UOp) -> list[UOp]:
     """Return what a chain of ANDs claims, in order; a guard that is too long is one claim."""
     claims: list[UOp] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from tinytensor.dtype import dtypes
 from tinytensor.ops.guards import compare_sides, conjuncts, decide, tightest
@@ -277,3 +278,15 @@ def tighten_guard(node: UOp) -> UOp:
 
 
 ALL_RULES = join("simplify", VALUE_RULES, INDEX_RULES)
+
+
+def simplify(roots: Sequence[UOp]) -> tuple[UOp, ...]:
+    """Return the roots with every rule for values and indices applied, in one run.
+
+    >>> from tinytensor.dtype import dtypes
+    >>> from tinytensor.ops.uop import const
+    >>> three = const(dtypes.float32, 3.0)
+    >>> simplify((three * 2.0,))[0].value
+    6.0
+    """
+    return rewrite(roots, ALL_RULES)

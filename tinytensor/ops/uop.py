@@ -320,6 +320,11 @@ def by_number(nodes: Iterable[UOp], op: Op) -> list[UOp]:
     return sorted(found, key=lambda each: int(each.attrs.number))
 
 
+def fresh_number(nodes: Iterable[UOp]) -> int:
+    """Return a number above that of each RANGE among some nodes."""
+    return 1 + max([int(node.attrs.number) for node in nodes if node.op is Op.RANGE], default=-1)
+
+
 def substitute(root: UOp, replacements: dict[UOp, UOp]) -> UOp:
     """Return the graph with some nodes replaced, wherever they occur."""
     return substitute_all((root,), replacements)[0]

@@ -16,7 +16,7 @@ from tinytensor.ops.bounds import bounds_of, most_of
 from tinytensor.ops.kernel import Contraction, Decision, Kernel, Param
 from tinytensor.ops.op import VIEWS, Op
 from tinytensor.ops.ranges import folded_ranges
-from tinytensor.ops.simplify import simplify
+from tinytensor.ops.simplify_index import simplify
 from tinytensor.ops.size import numbered_variables
 from tinytensor.ops.uop import UOp, by_number, make_param, substitute, substitute_all, walk
 from tinytensor.records import dataclass

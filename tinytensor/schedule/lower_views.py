@@ -9,6 +9,7 @@ from dataclasses import field
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import POSITIONS, Combine, ReduceAttrs
 from tinytensor.ops.bounds import bounds_of
+from tinytensor.ops.guards import both
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.size import (
@@ -160,16 +161,10 @@ def inside_pad(view: UOp, index: Index) -> tuple[Index, UOp | None]:
         moved = each if is_zero(before) else simplify_index(each - before)
         shifted.append(moved)
         if not is_zero(before):
-            guard = _both(guard, index_const(0) <= moved)
+            guard = both(guard, index_const(0) <= moved)
         if not is_zero(after):
-            guard = _both(guard, moved < extent)
+            guard = both(guard, moved < extent)
     return tuple(shifted), guard
-
-
-def _both(a: UOp | None, b: UOp | None) -> UOp | None:
-    if a is None or b is None:
-        return a if b is None else b
-    return a & b
 
 
 @dataclass(slots=True)
@@ -248,7 +243,7 @@ class Lowering:
             return [Point(each, index, guard) for each in node.operands]
         if node.op is Op.PAD:
             inner, inside = inside_pad(node, index)
-            return [Point(node.operands[0], inner, _both(guard, inside))]
+            return [Point(node.operands[0], inner, both(guard, inside))]
         if node.op is Op.GATHER:
             return [Point(each, index, guard) for each in node.operands[1:]]
         if node.op is Op.REDUCE:

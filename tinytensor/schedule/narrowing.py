@@ -17,14 +17,14 @@ from tinytensor.ops.guards import conjuncts
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies, folded_ranges
-from tinytensor.ops.simplify import simplify
-from tinytensor.ops.simplify_index import simplify_index
+from tinytensor.ops.simplify_index import simplify, simplify_index
 from tinytensor.ops.sums import build, collect
 from tinytensor.ops.uop import (
     UOp,
     binary,
     by_number,
     exact_extent,
+    fresh_number,
     index_const,
     substitute_all,
     walk,
@@ -42,7 +42,7 @@ def narrow_writes(kernel: Kernel) -> Kernel:
     if len(store.operands) < 4:
         return kernel
     ranges = list(kernel.ranges)
-    number = 1 + max([each.attrs.number for each in ranges], default=-1)
+    number = fresh_number(ranges)
     for at, range_ in enumerate(ranges):
         part = _part(range_, conjuncts(store.operands[3]) if len(store.operands) > 3 else [])
         if part is None:

@@ -130,17 +130,12 @@ def _folds_own_row(
     apart = [each for each in kernel.ranges if each not in rows]
     if not rows <= frozenset(kernel.ranges):
         return False
-    own = dict(zip(_by_number(folded), _by_number(apart), strict=False))
+    own = dict(zip(by_number(folded, Op.RANGE), by_number(apart, Op.RANGE), strict=False))
     if any(mine.extent != each.extent for mine, each in own.items()):
         return False
     wanted = simplify_index(index)
     places = [simplify_index(substitute(each, own)) for each in found]
     return all(each is wanted for each in places)
-
-
-def _by_number(ranges: Sequence[UOp]) -> list[UOp]:
-    """Sort ranges as the axes they run over."""
-    return sorted(ranges, key=lambda each: each.attrs.number)
 
 
 def tell_reuse(nodes: Sequence[UOp], taken: Mapping[int, int]) -> list[Decision]:

@@ -20,6 +20,7 @@ from tinytensor.ops.uop import (
     binary,
     const,
     exact_extent,
+    fresh_number,
     index_const,
     make_range,
     substitute,
@@ -65,9 +66,9 @@ def see_columns(flat: FlatContraction, most_lanes: int) -> Columns:
     """Choose the ranges along which stores run."""
     if not flat.windows or most_lanes == 1:
         return Columns(flat.stores, flat.n)
-    numbers = [node.attrs.number for node in walk(flat.stores) if node.op is Op.RANGE]
-    groups = make_range(max(numbers) + 1, flat.n.extent // most_lanes)
-    lanes = make_range(max(numbers) + 2, most_lanes)
+    fresh = fresh_number(walk(flat.stores))
+    groups = make_range(fresh, flat.n.extent // most_lanes)
+    lanes = make_range(fresh + 1, most_lanes)
     grouped = substitute_all(flat.stores, {flat.n: groups * most_lanes + lanes})
     stores = [_share_guards(simplify_index(each), lanes) for each in grouped]
     return Columns(tuple(stores), lanes, groups)

@@ -13,6 +13,7 @@ from tinytensor.codegen.plans.lanes import accesses_of, best_lane_range
 from tinytensor.codegen.vectorize import Evaluator, stride_of
 from tinytensor.dtype import DType
 from tinytensor.ops.bounds import bounds_of
+from tinytensor.ops.guards import both
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, cast, exact_extent, where
 from tinytensor.records import dataclass
@@ -164,12 +165,12 @@ class _Positions:
     def inside(self, ranges: Mapping[UOp, UOp], checks_k: bool) -> UOp | None:
         """Return whether an access lies in the operand; None when it surely does."""
         operand, window = self._operand, self._window
-        claims = []
+        inside_free, inside_k = None, None
         if not is_whole(operand.free, window.extent_free):
-            claims.append(ranges[operand.free] < amount(self._b, exact_extent(operand.free)))
+            inside_free = ranges[operand.free] < amount(self._b, exact_extent(operand.free))
         if checks_k or not is_whole(operand.k, window.extent_k):
-            claims.append(ranges[operand.k] < amount(self._b, exact_extent(operand.k)))
-        return None if not claims else claims[0] if len(claims) == 1 else claims[0] & claims[1]
+            inside_k = ranges[operand.k] < amount(self._b, exact_extent(operand.k))
+        return both(inside_free, inside_k)
 
 
 def _shifted(value: UOp, by: UOp | int) -> UOp:

@@ -20,6 +20,7 @@ from tinytensor.ops.uop import (
     bitcast,
     compare,
     const,
+    fresh_number,
     index_const,
     make_range,
     walk,
@@ -38,8 +39,7 @@ def in_halves(facts: ProductFacts) -> ProductFacts:
     """Return the product of TF32 that stands for one of float32."""
     flat = facts.flat
     nodes = walk((flat.a, flat.b, *flat.stores))
-    number = 1 + max([each.attrs.number for each in nodes if each.op is Op.RANGE])
-    half = make_range(number, 2)
+    half = make_range(fresh_number(nodes), 2)
     a, b = [_half_of(value, half) for value in (flat.a, flat.b)]
     return replace(
         facts,

@@ -12,9 +12,8 @@ from dataclasses import replace
 from tinytensor.codegen.plans.block_operand import Operand
 from tinytensor.codegen.plans.block_product import ProductFacts
 from tinytensor.codegen.plans.cuda_hopper_tiling import Candidate
-from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.uop import UOp, make_range, substitute, walk
+from tinytensor.ops.uop import UOp, fresh_number, make_range, substitute, walk
 
 
 def in_pieces(
@@ -35,8 +34,7 @@ def _between(facts: ProductFacts, axis: str, begin: int, end: int) -> ProductFac
     flat = facts.flat
     whole = getattr(flat, axis)
     nodes = walk((facts.a.value, facts.b.value, *flat.roots))
-    numbers = [node.attrs.number for node in nodes if node.op is Op.RANGE]
-    range_ = make_range(1 + max(numbers), end - begin)
+    range_ = make_range(fresh_number(nodes), end - begin)
     place = range_ + begin if begin else range_
 
     def moved(root: UOp) -> UOp:

@@ -21,7 +21,7 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.uop import UOp, exact_extent, make_range, walk
+from tinytensor.ops.uop import UOp, exact_extent, fresh_number, make_range, walk
 from tinytensor.records import dataclass
 
 THREADS = 256
@@ -45,9 +45,7 @@ class Split:
 
 def split_sums(flat: FlatContraction, parts: int, scratch: Builder) -> Split:
     """Let each part of k be summed on its own."""
-    nodes = walk(flat.roots)
-    numbers = [node.attrs.number for node in nodes if node.op is Op.RANGE]
-    part = make_range(1 + max(numbers), parts)
+    part = make_range(fresh_number(walk(flat.roots)), parts)
     pitch = math.ceil(flat.n.extent / LANES) * LANES
     rows = math.prod([each.extent for each in (part, *flat.outer, flat.m)])
     region = scratch.workspace(flat.total.dtype, rows * pitch)

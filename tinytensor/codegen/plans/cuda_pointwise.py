@@ -25,7 +25,7 @@ from tinytensor.dtype import dtypes
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.linear import Linear
 from tinytensor.ops.op import ELEMENTWISE, Op
-from tinytensor.ops.uop import UOp, const, make_range, walk
+from tinytensor.ops.uop import UOp, const, fresh_number, make_range, walk
 from tinytensor.records import dataclass
 from tinytensor.target import Target
 
@@ -99,7 +99,7 @@ def _with_more_vectors(facts: CudaPointwiseFacts) -> CudaPointwiseFacts:
     if len(ranges) == 1 or not is_whole(ranges[-2], VECTORS_OF_HEAVY) or ranges[-2].is_open:
         return replace(facts, steps=facts.steps * VECTORS_OF_HEAVY)
     outer = ranges[-2]
-    fresh = 1 + max([each.attrs.number for each in kernel.ranges])
+    fresh = fresh_number(kernel.ranges)
     groups = make_range(fresh, outer.extent // VECTORS_OF_HEAVY)
     rows = make_range(fresh + 1, VECTORS_OF_HEAVY)
     sink = replace_ranges(kernel.sink, {outer: groups * VECTORS_OF_HEAVY + rows})

@@ -20,6 +20,7 @@ from tinytensor.ops.uop import (
     binary,
     const,
     exact_extent,
+    fresh_number,
     make_range,
     substitute,
     substitute_all,
@@ -88,7 +89,7 @@ def flatten(kernel: Kernel) -> FlatContraction:
     contraction = kernel.contraction
     assert contraction is not None, "only a contraction has classes"
     stores = kernel.sink.operands
-    fresh = count(1 + max(node.attrs.number for node in walk(stores) if node.op is Op.RANGE))
+    fresh = count(fresh_number(walk(stores)))
     blocks = block_ranges(kernel)
     whole = sum_of_blocks(kernel) if blocks else contraction.node
     roots = (*contraction.node.operands[:2], *stores)

@@ -38,13 +38,6 @@ def zero_outside(value: UOp, claim: UOp = INSIDE) -> UOp:
 def guard_access(access: UOp, claim: UOp) -> UOp:
     """Return an access that claims something more."""
     own = guard_of(access)
-    operands = access.operands
-    if own is not None:
-        operands = operands[:-1]
-        claim = own & claim
-    return UOp(
-        access.op,
-        access.dtype,
-        (*operands, claim),
-        access.attrs,
-    )
+    if own is None:
+        return access.replace((*access.operands, claim))
+    return access.replace((*access.operands[:-1], own & claim))

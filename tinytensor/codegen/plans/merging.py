@@ -10,7 +10,7 @@ from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import folded_ranges
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.uop import UOp, index_const, make_range, walk
+from tinytensor.ops.uop import UOp, fresh_number, index_const, make_range, walk
 from tinytensor.records import dataclass
 
 FOLDS = frozenset((Op.REDUCE, Op.CONTRACT))
@@ -64,9 +64,8 @@ def _merged(sink: UOp, outer: UOp, inner: UOp) -> Merged | None:
     nodes = walk((sink,))
     if inner.is_open or _is_apart(nodes, outer, inner):
         return None
-    numbers = [node.attrs.number for node in nodes if node.op is Op.RANGE]
     exact = simplify_index(outer.operands[0] * inner.extent) if outer.is_open else None
-    both = make_range(max(numbers) + 1, outer.extent * inner.extent, exact)
+    both = make_range(fresh_number(nodes), outer.extent * inner.extent, exact)
     parts = {outer: both // inner.extent, inner: both % inner.extent}
     result = simplify_index(replace_ranges(sink, parts, both))
     if _divisions(result) > _divisions(sink):

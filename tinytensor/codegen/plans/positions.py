@@ -8,7 +8,17 @@ from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine, ReduceAttrs
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import UOp, cast, compare, const, make_range, substitute, walk, where
+from tinytensor.ops.uop import (
+    UOp,
+    cast,
+    compare,
+    const,
+    fresh_number,
+    make_range,
+    substitute,
+    walk,
+    where,
+)
 
 EXTREMES = {Combine.ARGMAX: Combine.MAX, Combine.ARGMIN: Combine.MIN}
 
@@ -20,8 +30,7 @@ def find_positions_by_value(kernel: Kernel) -> Kernel:
     and position, for rows of 8192 fp32 (hand-written prototypes, H200, 2026-11-29).
     """
     nodes = walk((kernel.sink,))
-    numbers = [node.attrs.number for node in nodes if node.op is Op.RANGE]
-    number = 1 + max(numbers, default=0)
+    number = fresh_number(nodes)
     replaced: dict[UOp, UOp] = {}
     for node in nodes:
         operands = tuple([replaced[each] for each in node.operands])

@@ -9,7 +9,7 @@ from tinytensor.dtype import dtypes
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import dependencies
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.uop import UOp, index_const, make_range, substitute, walk
+from tinytensor.ops.uop import UOp, fresh_number, index_const, make_range, substitute, walk
 from tinytensor.records import dataclass
 
 MOST_SEGMENTS = 64  # each is a loop to compile
@@ -35,10 +35,10 @@ def cut_segments(sink: UOp, range_: UOp) -> tuple[Segment, ...]:
     most = FEW_SEGMENTS if range_.extent < SHORTEST * len(places) else MOST_SEGMENTS
     if not places or len(places) >= most or range_.is_open:
         return whole
-    number = max(node.attrs.number for node in walk((sink,)) if node.op is Op.RANGE)
+    first = fresh_number(walk((sink,)))
     segments: list[Segment] = []
-    for begin, end in zip((0, *places), (*places, range_.extent), strict=True):
-        number += 1
+    parts = zip((0, *places), (*places, range_.extent), strict=True)
+    for number, (begin, end) in enumerate(parts, first):
         part = make_range(number, end - begin)
         result = simplify_index(replace_ranges(sink, {range_: part + begin}))
         segments.append(Segment(result.operands, part))
