@@ -36,6 +36,10 @@ MMA_WARPS = MmaTiling("two by two warps", 64, 32, 32, 2, 2, stages=2, group=2)
 FMA = FmaTiling("smallest", 16, 32, 16, 4, 4, stages=3)
 FMA_SQUARE = FmaTiling("smallest square", 32, 32, 16, 4, 4, stages=2)
 FMA_WARPS = FmaTiling("two by two warps", 32, 64, 16, 4, 4, stages=2, group=2)
+SLICED = [
+    FmaTiling("four slices of a warp", 32, 32, 32, 8, 4, stages=3, slices=4),
+    FmaTiling("two slices of two warps", 32, 32, 16, 4, 4, stages=4, slices=2),
+]
 SIZES = [(32, 32, 32), (33, 17, 18), (40, 72, 50), (7, 90, 5)]
 
 
@@ -94,6 +98,14 @@ def test_matrix_instructions_sum_every_layout_and_ragged_size(sizes, transposed_
 @pytest.mark.parametrize("sizes", SIZES)
 def test_threads_sum_every_layout_and_ragged_size(sizes, transposed_a, transposed_b):
     assert_fma_exact(plain(*sizes, transposed_a, transposed_b))
+
+
+@pytest.mark.parametrize("tiling", SLICED, ids=lambda each: each.name)
+@pytest.mark.parametrize("transposed_b", [False, True])
+@pytest.mark.parametrize("sizes", [(33, 70, 80), (32, 64, 1), (40, 36, 256), (5, 5, 0)])
+def test_slices_of_k_are_folded(sizes, transposed_b, tiling):
+    assert_fma_exact(plain(*sizes, False, transposed_b), tiling)
+    assert_fma_exact(gram(max(sizes[:2]), sizes[2], biased=True), tiling)
 
 
 @pytest.mark.parametrize("k", [0, 1, 16, 17, 80])

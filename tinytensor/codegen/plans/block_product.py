@@ -18,12 +18,13 @@ from tinytensor.codegen.plans.flatten import (
     flatten,
     is_symmetric,
 )
-from tinytensor.codegen.plans.tiling_cuda import BlockTiling, Work
+from tinytensor.codegen.plans.tiling_cuda import BlockTiling, Work, shared_for_a_share
 from tinytensor.dtype import DType
 from tinytensor.ops.kernel import Contraction, Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast, compare, exact_extent, substitute, walk
 from tinytensor.records import dataclass
+from tinytensor.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def raster_of(flat: FlatContraction, block: tuple[int, int], group: int, mirrors
 
 
 def open_block(
-    facts: ProductFacts, tile: BlockTiling, most_lanes: int, mirrored_lanes: int
+    facts: ProductFacts, tile: BlockTiling, most_lanes: int, mirrored_lanes: int, target: Target
 ) -> Block:
     """Begin the program of a block, which stores up to so many adjacent sums at a time."""
     kernel, flat = facts.kernel, facts.flat
@@ -135,6 +136,8 @@ def open_block(
     extents = (tile.block_m, tile.block_n)
     raster = raster_of(flat, extents, tile.group, mirrors)
     b = open_builder(kernel, raster.blocks, tile.threads)
+    if b.across is None:
+        b.least_shared = shared_for_a_share(b.blocks[0], target)
     place = place_block(b, raster)
     first_m = b.value(place.tile_m * tile.block_m)
     first_n = b.value(place.tile_n * tile.block_n)

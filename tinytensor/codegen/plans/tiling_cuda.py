@@ -32,6 +32,7 @@ COPY_RATE = 12.5  # elements that are copied to shared memory beside multiply-ad
 SHARED_RATE = 128  # bytes
 L2_RATE = 35  # bytes, when all multiprocessors read
 WARPS_TO_HIDE_LATENCY = 4  # of multiply-adds; matrix instructions want twice as many
+RESERVED_BYTES = 1024  # of shared memory, beside what a block asks for
 STEP_CLOCKS = 60  # of one warp alone for one step of 16 k: fragments, then products that wait
 
 
@@ -61,6 +62,10 @@ class BlockTiling(Protocol):
     @property
     def threads(self) -> int:
         """Threads of a block."""
+
+    @property
+    def sums(self) -> int:
+        """Sums that a block's threads keep."""
 
     def step_clocks(self, itemsize: int) -> float:
         """Clocks of one block alone on a multiprocessor for 16 values of k."""
@@ -94,6 +99,11 @@ class MmaTiling:
         """Threads of a block."""
         return self.warps_m * self.warps_n * WARP_THREADS
 
+    @property
+    def sums(self) -> int:
+        """Sums that a block's threads keep."""
+        return self.block_m * self.block_n
+
     def shared_bytes(self, itemsize: int) -> int:
         """Shared memory of a block."""
         return self.stages * (self.block_m + self.block_n) * self.block_k * itemsize
@@ -109,7 +119,8 @@ class MmaTiling:
 class FmaTiling:
     """A block's tile for multiply-adds: each thread sums rows x columns, a warp is 4 x 8 threads.
 
-    Units: elements. A stage's copies are begun in `copy_parts`, one for each value of k.
+    Units: elements. A stage's copies are begun in `copy_parts`, one for each value of k. Of its
+    values of k each of so many `slices` of the threads sums a part.
     """
 
     name: str
@@ -122,23 +133,30 @@ class FmaTiling:
     group: int = 8
     busy_warps: int = WARPS_TO_HIDE_LATENCY
     copy_parts: int = 15
+    slices: int = 1
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return self.block_m * self.block_n // (self.rows * self.columns)
+        return self.sums // (self.rows * self.columns)
+
+    @property
+    def sums(self) -> int:
+        """Sums that a block's threads keep."""
+        return self.slices * self.block_m * self.block_n
 
     def shared_bytes(self, itemsize: int) -> int:
         """Shared memory of a block, with what keeps a row of a tile from the banks of the next."""
         pitches = self.block_m + self.block_n + 2 * (16 // itemsize)
-        return self.stages * pitches * self.block_k * itemsize
+        exchanged = self.sums - self.block_m * self.block_n
+        return (self.stages * pitches * self.block_k + exchanged) * itemsize
 
     def step_clocks(self, itemsize: int) -> float:
         """Clocks of one block alone on a multiprocessor for 16 values of k."""
         copies = (self.block_m + self.block_n) * 16 / COPY_RATE
         products = self.block_m * self.block_n * 16 / (FMA_RATE * 4 / itemsize) + copies
         # A vector that several threads of a warp read costs as much as one for each of them.
-        fragments = self.threads * (self.rows + self.columns) * 16 * itemsize
+        fragments = self.threads // self.slices * (self.rows + self.columns) * 16 * itemsize
         return max(products, fragments / SHARED_RATE)
 
 
@@ -287,9 +305,20 @@ def estimated_clocks(tiling: BlockTiling, work: Work, target: Target) -> float:
     return max(arithmetic, read / (L2_RATE * target.multiprocessors))
 
 
+def shared_for_a_share(blocks: int, target: Target) -> int:
+    """Return the bytes that let a multiprocessor take its share of the blocks, and no more.
+
+    Blocks go where there is room. While a launch before still runs, room is where it has ended, and
+    some multiprocessors would get three blocks where two are the share of each.
+    """
+    share = math.ceil(blocks / target.multiprocessors)
+    whole = target.shared_bytes + RESERVED_BYTES
+    return max(0, whole // (share + 1) + 1 - RESERVED_BYTES)
+
+
 def resident_blocks(tiling: BlockTiling, work: Work, target: Target) -> int:
     """Return how many blocks one multiprocessor holds at a time, at least 1."""
-    sums = tiling.block_m * tiling.block_n * max(4, work.itemsize) // 4
+    sums = tiling.sums * max(4, work.itemsize) // 4
     beside = REGISTERS_BESIDE_DOUBLES if work.itemsize == 8 else REGISTERS_BESIDE_SUMS
     registers = sums + tiling.threads * beside
     by_shared = target.shared_bytes // tiling.shared_bytes(work.itemsize)
