@@ -440,12 +440,12 @@ def test_an_empty_result_is_declined():
     ("dtype", "resident"), [(dtypes.float32, 2), (dtypes.float64, 1)], ids=lambda each: str(each)
 )
 def test_registers_are_left_for_the_blocks_a_multiprocessor_can_hold(dtype, resident):
-    (square_tiling,) = [each for each in FMA_TILINGS if each.name == "square"]
+    (large_tiling,) = [each for each in FMA_TILINGS if each.name == "large"]
 
-    linear = fma_lowered(plain(256, 256, 64, 0, 0, dtype), square_tiling, SM90A)
+    linear = fma_lowered(plain(256, 256, 64, 0, 0, dtype), large_tiling, SM90A)
 
     assert linear.grid.resident == resident
-    assert f"__launch_bounds__(256, {resident})" in program_of(linear, SM90A).source
+    assert f"__launch_bounds__(128, {resident})" in program_of(linear, SM90A).source
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(8, 8), (8, 4), (4, 4), (3, 8)])

@@ -49,7 +49,8 @@ class ProductFacts:
         batch = math.prod([usual_extent(each) for each in flat.outer])
         m, n = usual_extent(flat.m), usual_extent(flat.n)
         mirrors = flat.promotion is None and is_symmetric(flat)
-        return Work(batch, m, n, self.stored.itemsize, mirrors)
+        turned = self.a.inner is self.a.k, self.b.inner is self.b.k
+        return Work(batch, m, n, self.stored.itemsize, mirrors, turned)
 
     @property
     def through_registers(self) -> bool:
