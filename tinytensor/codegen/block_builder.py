@@ -30,8 +30,8 @@ class BlockBuilder(Builder):
     """Builds what every thread of a grid runs; shared memory is given out in order of asking.
 
     An int where an index is asked becomes a constant. Effects take their order from the calls. A
-    plan may set `resident`, the blocks that a multiprocessor must have registers for, and `across`,
-    an index expression for how many blocks run along x.
+    plan may set `resident`, the blocks that a multiprocessor must have registers for, `across`, an
+    index expression for how many blocks run along x, and `least_shared`, bytes that a block has.
     """
 
     has_maximum = True
@@ -50,6 +50,7 @@ class BlockBuilder(Builder):
         self.threads = threads
         self.resident = 0
         self.across: UOp | None = None
+        self.least_shared = 0
         self._shared_bytes = 0
         self._role_warps = 0
         self._running_threads = threads
@@ -60,7 +61,8 @@ class BlockBuilder(Builder):
 
     def finish(self) -> Linear:
         """Return the finished form with its grid."""
-        grid = Grid(self.blocks, self.threads, self._shared_bytes, self.resident, self.across)
+        shared_bytes = max(self._shared_bytes, self.least_shared)
+        grid = Grid(self.blocks, self.threads, shared_bytes, self.resident, self.across)
         return dataclasses.replace(super().finish(), grid=grid)
 
     # Who runs.

@@ -74,7 +74,7 @@ CUDA_PLANS = (
     Plan("instances", cuda_instances, takes_open=False),
     Plan("hopper", cuda_hopper, version=2),
     Plan("contraction", cuda_contraction),
-    Plan("multiply-add", cuda_ffma, version=2),
+    Plan("multiply-add", cuda_ffma, version=3),
     Plan("reduction", cuda_reduction),
     Plan("turning", cuda_turning, takes_open=False),
     Plan("pointwise", cuda_pointwise),

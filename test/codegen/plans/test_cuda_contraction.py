@@ -36,6 +36,10 @@ MMA_WARPS = MmaTiling("two by two warps", 64, 32, 32, 2, 2, stages=2, group=2)
 FMA = FmaTiling("smallest", 16, 32, 16, 4, 4, stages=3)
 FMA_SQUARE = FmaTiling("smallest square", 32, 32, 16, 4, 4, stages=2)
 FMA_WARPS = FmaTiling("two by two warps", 32, 64, 16, 4, 4, stages=2, group=2)
+SLICED = [
+    FmaTiling("four slices of a warp", 32, 32, 32, 8, 4, stages=3, slices=4),
+    FmaTiling("two slices of two warps", 32, 32, 16, 4, 4, stages=4, slices=2),
+]
 SIZES = [(32, 32, 32), (33, 17, 18), (40, 72, 50), (7, 90, 5)]
 
 
@@ -94,6 +98,14 @@ def test_matrix_instructions_sum_every_layout_and_ragged_size(sizes, transposed_
 @pytest.mark.parametrize("sizes", SIZES)
 def test_threads_sum_every_layout_and_ragged_size(sizes, transposed_a, transposed_b):
     assert_fma_exact(plain(*sizes, transposed_a, transposed_b))
+
+
+@pytest.mark.parametrize("tiling", SLICED, ids=lambda each: each.name)
+@pytest.mark.parametrize("transposed_b", [False, True])
+@pytest.mark.parametrize("sizes", [(33, 70, 80), (32, 64, 1), (40, 36, 256), (5, 5, 0)])
+def test_slices_of_k_are_folded(sizes, transposed_b, tiling):
+    assert_fma_exact(plain(*sizes, False, transposed_b), tiling)
+    assert_fma_exact(gram(max(sizes[:2]), sizes[2], biased=True), tiling)
 
 
 @pytest.mark.parametrize("k", [0, 1, 16, 17, 80])
@@ -428,12 +440,12 @@ def test_an_empty_result_is_declined():
     ("dtype", "resident"), [(dtypes.float32, 2), (dtypes.float64, 1)], ids=lambda each: str(each)
 )
 def test_registers_are_left_for_the_blocks_a_multiprocessor_can_hold(dtype, resident):
-    (square_tiling,) = [each for each in FMA_TILINGS if each.name == "square"]
+    (large_tiling,) = [each for each in FMA_TILINGS if each.name == "large"]
 
-    linear = fma_lowered(plain(256, 256, 64, 0, 0, dtype), square_tiling, SM90A)
+    linear = fma_lowered(plain(256, 256, 64, 0, 0, dtype), large_tiling, SM90A)
 
     assert linear.grid.resident == resident
-    assert f"__launch_bounds__(256, {resident})" in program_of(linear, SM90A).source
+    assert f"__launch_bounds__(128, {resident})" in program_of(linear, SM90A).source
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(8, 8), (8, 4), (4, 4), (3, 8)])

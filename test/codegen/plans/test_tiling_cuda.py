@@ -2,7 +2,13 @@
 
 import pytest
 
-from tinytensor.codegen.plans.tiling_cuda import Work, rank_fma_tilings, rank_mma_tilings
+from tinytensor.codegen.plans.tiling_cuda import (
+    RESERVED_BYTES,
+    Work,
+    rank_fma_tilings,
+    rank_mma_tilings,
+    shared_for_a_share,
+)
 from tinytensor.target import SM90A
 
 CLOSE = 1.03  # the clock of the machine moves as much from run to run
@@ -19,12 +25,23 @@ HALVES = {
     (16, 4096, 4096): {"tall": 25.99, "small": 20.54, "flat": 17.72},
     (512, 512, 512): {"tall": 5.90, "small": 5.17, "flat": 4.72},
 }
+NN, NT = (True, False), (True, True)  # which factors' rows lie along k
 FLOATS = {
-    (4096, 4096, 4096): {"large": 2822.8, "square": 2932.3},
-    (2048, 2048, 2048): {"large": 351.8, "square": 384.2, "compact": 413.3, "medium": 511.7},
-    (1024, 1024, 1024): {
-        **{"oblong": 50.65, "compact": 53.25, "medium": 59.46, "square": 92.39, "small": 128.97}
-    },
+    (4096, 4096, NT): {"large": 2822.8},
+    (2048, 2048, NT): {"large": 351.8},
+    (1536, 1536, NT): {"compact": 203.3, "flat": 220.2, "broad": 266.2, "slim": 305.0},
+    (1280, 1280, NN): {"broad": 107.6, "flat": 113.0, "compact": 123.1, "slim": 149.8},
+    (1024, 1024, NN): {"broad": 49.9, "compact": 50.6, "flat": 52.9, "slim": 75.0, "tiny": 95.9},
+    (1024, 1024, NT): {"broad": 51.8, "compact": 57.8, "flat": 68.2, "slim": 92.2},
+    (768, 768, NN): {"flat in 3 stages": 31.1, "slim": 37.1},
+    (512, 512, NN): {"flat": 9.1, "flat in 3 stages": 9.6, "slim": 11.2, "compact": 14.1},
+    (256, 256, NT): {"tiny": 3.7, "slim": 4.8, "flat": 6.0, "compact": 7.7},
+    (128, 4096, NT): {"compact": 31.2, "flat": 34.9, "slim": 45.3, "broad": 48.3, "tiny": 70.5},
+    (64, 1024, NT): {"tiny": 11.1, "slim": 15.3, "flat": 18.0},
+}
+GRAMS = {
+    (1024, 1024, NT): {"slim": 48.4, "broad": 54.2, "compact": 58.7, "flat": 68.6},
+    (512, 512, NT): {"flat": 10.9, "flat in 3 stages": 11.1, "slim": 13.8, "compact": 16.6},
 }
 DOUBLES = {
     (4096, 4096, 4096): {"tall": 2756.7, "small": 2846.0, "deep": 2956.0},
@@ -35,7 +52,6 @@ DOUBLES = {
 }
 CASES = [
     *[(rank_mma_tilings, extents, 2, times) for extents, times in HALVES.items()],
-    *[(rank_fma_tilings, extents, 4, times) for extents, times in FLOATS.items()],
     *[(rank_mma_tilings, extents, 8, times) for extents, times in DOUBLES.items()],
 ]
 
@@ -47,3 +63,30 @@ def test_the_fastest_measured_tiling_is_chosen(rank, extents, itemsize, times_us
     chosen = rank(Work(1, m, n, itemsize), False, SM90A)[0]
 
     assert times_us[chosen.name] <= CLOSE * min(times_us.values())
+
+
+SUMMED_BY_THREADS = [
+    *[(False, *each) for each in FLOATS.items()],
+    *[(True, *each) for each in GRAMS.items()],
+]
+
+
+@pytest.mark.parametrize(("is_symmetric", "product", "times_us"), SUMMED_BY_THREADS)
+def test_the_fastest_measured_tiling_of_multiply_adds_is_chosen(is_symmetric, product, times_us):
+    m, n, turned = product
+
+    chosen = rank_fma_tilings(Work(1, m, n, 4, is_symmetric, turned), False, SM90A)[0]
+
+    assert times_us[chosen.name] <= CLOSE * min(times_us.values())
+
+
+@pytest.mark.parametrize(("blocks", "most"), [(1, 1), (132, 1), (133, 2), (264, 2), (265, 3)])
+def test_no_multiprocessor_takes_more_than_its_share(blocks, most):
+    taken = shared_for_a_share(blocks, SM90A) + RESERVED_BYTES
+    held = SM90A.shared_bytes + RESERVED_BYTES
+
+    assert held // taken == most
+
+
+def test_many_blocks_go_where_there_is_room():
+    assert shared_for_a_share(1 << 20, SM90A) == 0

@@ -139,6 +139,7 @@ class _Positions:
         sizes = {operand.free: window.extent_free, operand.k: window.extent_k}
         self._inner, self._outer = sizes[operand.inner], sizes[operand.outer]
         self.width = min(width, self._inner * self._outer // b.threads)
+        most_columns = max(most_columns, b.threads // self._outer)
         self._columns = min(self._inner // self.width, b.threads, most_columns)
         self._rows = b.threads // self._columns
         self._column = b.value(binary(Op.TRUNCMOD, b.thread, self._columns) * self.width)

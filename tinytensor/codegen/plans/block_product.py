@@ -18,12 +18,13 @@ from tinytensor.codegen.plans.flatten import (
     flatten,
     is_symmetric,
 )
-from tinytensor.codegen.plans.tiling_cuda import BlockTiling, Work
+from tinytensor.codegen.plans.tiling_cuda import BlockTiling, Work, shared_for_a_share
 from tinytensor.dtype import DType
 from tinytensor.ops.kernel import Contraction, Kernel
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast, compare, exact_extent, substitute, walk
 from tinytensor.records import dataclass
+from tinytensor.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ class ProductFacts:
         batch = math.prod([usual_extent(each) for each in flat.outer])
         m, n = usual_extent(flat.m), usual_extent(flat.n)
         mirrors = flat.promotion is None and is_symmetric(flat)
-        return Work(batch, m, n, self.stored.itemsize, mirrors)
+        turned = self.a.inner is self.a.k, self.b.inner is self.b.k
+        return Work(batch, m, n, self.stored.itemsize, mirrors, turned)
 
     @property
     def through_registers(self) -> bool:
@@ -127,7 +129,7 @@ def raster_of(flat: FlatContraction, block: tuple[int, int], group: int, mirrors
 
 
 def open_block(
-    facts: ProductFacts, tile: BlockTiling, most_lanes: int, mirrored_lanes: int
+    facts: ProductFacts, tile: BlockTiling, most_lanes: int, mirrored_lanes: int, target: Target
 ) -> Block:
     """Begin the program of a block, which stores up to so many adjacent sums at a time."""
     kernel, flat = facts.kernel, facts.flat
@@ -135,6 +137,8 @@ def open_block(
     extents = (tile.block_m, tile.block_n)
     raster = raster_of(flat, extents, tile.group, mirrors)
     b = open_builder(kernel, raster.blocks, tile.threads)
+    if b.across is None:
+        b.least_shared = shared_for_a_share(b.blocks[0], target)
     place = place_tile(b, raster, b.block(0))
     first_m = b.value(place.tile_m * tile.block_m)
     first_n = b.value(place.tile_n * tile.block_n)

@@ -144,7 +144,7 @@ def lower(
         factors.append(read_rows(rows, region))
     ready = replace(facts, a=factors[0], b=factors[1])
     tiling = tiling or candidates(facts, target)[0]
-    lowering = _Lowering(ready, tiling, _instruction(facts, target))
+    lowering = _Lowering(ready, tiling, _instruction(facts, target), target)
     launches.append(lowering.emit(_resident(facts, tiling, target)))
     scratch_bytes = scratch.finish().workspace_bytes
     return tuple([replace(each, workspace_bytes=scratch_bytes) for each in launches])
@@ -201,9 +201,11 @@ class _Factor:
 class _Lowering:
     """Emits the program of one block."""
 
-    def __init__(self, facts: ProductFacts, tiling: MmaTiling, instruction: str) -> None:
+    def __init__(
+        self, facts: ProductFacts, tiling: MmaTiling, instruction: str, target: Target
+    ) -> None:
         self._tiling = tiling
-        self._block: Block = open_block(facts, tiling, PAIR, 1)
+        self._block: Block = open_block(facts, tiling, PAIR, 1, target)
         a_k_major, b_k_major = [each.inner is facts.flat.k for each in (facts.a, facts.b)]
         # A lane's registers of the first factor are two rows at one value of k. Pairs of float64
         # along k would be moved apart for that; so they are the second factor of the turned

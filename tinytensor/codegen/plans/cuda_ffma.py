@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from tinytensor.codegen.builder import fma, lane, stack
@@ -88,7 +89,7 @@ def lower(
     # More are not asked for, nor for threads that compute factors: they would spill registers.
     fitting = resident_blocks(tiling, facts.work, target)
     resident = 1 if facts.through_registers else min(fitting, MOST_RESIDENT)
-    return (_Lowering(facts, tiling, resident).emit(),)
+    return (_Lowering(facts, tiling, resident, target).emit(),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +118,17 @@ class _Side:
 class _Lowering:
     """Emits the program of one block."""
 
-    def __init__(self, facts: ProductFacts, tiling: FmaTiling, resident: int) -> None:
+    def __init__(
+        self, facts: ProductFacts, tiling: FmaTiling, resident: int, target: Target
+    ) -> None:
         self._tiling = tiling
         self._dtype = facts.stored
         self._lanes = min(MOST_LANES, 16 // self._dtype.itemsize)
-        self._block = open_block(facts, tiling, self._lanes, self._lanes)
+        self._block = open_block(facts, tiling, self._lanes, self._lanes, target)
         self._block.b.resident = resident
+        self._values = tiling.block_k // tiling.slices  # of k, that a thread sums in a stage
+        self._threads = tiling.threads // tiling.slices
+        self._slice, self._thread = divided(self._block.b, self._block.b.thread, self._threads)
         first_row, first_column = self._first()
         self._rows = self._side(facts.a, self._block.window_a, first_row, tiling.rows)
         self._columns = self._side(facts.b, self._block.window_b, first_column, tiling.columns)
@@ -142,16 +148,48 @@ class _Lowering:
         sources = [each.source for each in self._sides]
         run_ring(b, block.blocks_k, tiling.stages, sources, self._enter, multiply)
         self._part_from_stores(sums)
-        for number, row_sums in enumerate(sums):
-            row = self._rows.at(number // self._lanes) + number % self._lanes
-            for vector, column in enumerate(columns):
-                first = vector * self._lanes
-                values = [b.read(each) for each in row_sums[first : first + self._lanes]]
-                block.epilogue.store(row, column, stack(values))
-        with block.mirrored() as mirror:
-            if mirror is not None:
-                self._store_mirrored(mirror, sums)
+        with self._folded(sums):
+            self._store(columns, sums)
+            with block.mirrored() as mirror:
+                if mirror is not None:
+                    self._store_mirrored(mirror, sums)
         return b.finish()
+
+    @contextmanager
+    def _folded(self, sums: list[list[UOp]]) -> Iterator[None]:
+        """Add the sums of all slices, in their order, to the first one's, which alone goes on."""
+        b, tiling, lanes = self._block.b, self._tiling, self._lanes
+        if tiling.slices == 1:
+            yield
+            return
+        parts = list(itertools.product(sums, range(0, tiling.columns, lanes)))
+        vectors = [row_sums[first : first + lanes] for row_sums, first in parts]
+        region = b.shared(self._dtype, (tiling.slices - 1) * len(vectors) * self._threads * lanes)
+
+        def place(number: UOp, vector: int) -> UOp:
+            return ((number * len(vectors) + vector) * self._threads + self._thread) * lanes
+
+        with b.branch(b.index(0) < self._slice):
+            for vector, held in enumerate(vectors):
+                values = stack([b.read(each) for each in held])
+                b.store(region, place(self._slice - 1, vector), values)
+        b.barrier()
+        others = range(tiling.slices - 1)
+        with b.branch(self._slice < 1):
+            for number, (vector, held) in itertools.product(others, enumerate(vectors)):
+                values = b.load(region, place(b.index(number), vector), lanes)
+                for i, each in enumerate(held):
+                    b.write(each, b.read(each) + lane(values, i))
+            yield
+
+    def _store(self, columns: list[UOp], sums: list[list[UOp]]) -> None:
+        """Store what the columns of a thread hold of each of its rows."""
+        b, lanes = self._block.b, self._lanes
+        for number, row_sums in enumerate(sums):
+            row = self._rows.at(number // lanes) + number % lanes
+            for vector, column in enumerate(columns):
+                held = row_sums[vector * lanes : (vector + 1) * lanes]
+                self._block.epilogue.store(row, column, stack([b.read(each) for each in held]))
 
     def _part_from_stores(self, sums: list[list[UOp]]) -> None:
         """Let the registers of sums be others than those that are stored.
@@ -200,7 +238,7 @@ class _Lowering:
     def _first(self) -> tuple[UOp, UOp]:
         """Return the first row and the first column of a thread."""
         b, tiling, lanes = self._block.b, self._tiling, self._lanes
-        warp, within = divided(b, b.thread, WARP_THREADS)
+        warp, within = divided(b, self._thread, WARP_THREADS)
         warps_n = tiling.block_n // (tiling.columns * WARP_COLUMNS)
         warp_row, warp_column = divided(b, warp, warps_n)
         row, column = divided(b, within, WARP_COLUMNS)
@@ -214,7 +252,7 @@ class _Lowering:
         stage too, so that no thread waits for shared memory after a barrier. Copies are begun a few
         at a time: reads would wait behind all of them.
         """
-        last = self._tiling.block_k - 1
+        last = self._values - 1
         parts = min(self._tiling.copy_parts, last)
         for k in range(last):
             self._read(k + 1)
@@ -227,7 +265,10 @@ class _Lowering:
     def _enter(self, stage: UOp) -> None:
         """Note where a thread's rows and columns begin in a stage, and read its first k."""
         for side in self._sides:
-            self._block.b.write(side.place, stage * side.stage_elements + side.first)
+            first = side.first
+            if self._tiling.slices > 1:
+                first = first + self._slice * (self._values * side.pitch)
+            self._block.b.write(side.place, stage * side.stage_elements + first)
         self._read(0)
 
     def _read(self, k: int) -> None:

@@ -27,11 +27,15 @@ REGISTERS_BESIDE_DOUBLES = 96
 # Multiply-adds of matrix instructions, by the bytes of a factor: of halves 62 % of the tensor
 # cores' peak, all that mma can reach.
 MMA_RATES = {1: 2540, 2: 1270, 8: 110}
-FMA_RATE = 112  # 88 % of the peak, with loads and barriers between
-COPY_RATE = 12.5  # elements that are copied to shared memory beside multiply-adds
+FMA_RATE = 128
+FRAGMENTS_BESIDE = 0.1  # of the time to read them, that no multiply-add fills
+# Elements that are copied to shared memory between multiply-adds: in vectors, or one by one where
+# rows along k are turned over.
+COPY_RATES = {False: 51, True: 8.7}
 SHARED_RATE = 128  # bytes
 L2_RATE = 35  # bytes, when all multiprocessors read
 WARPS_TO_HIDE_LATENCY = 4  # of multiply-adds; matrix instructions want twice as many
+RESERVED_BYTES = 1024  # of shared memory, beside what a block asks for
 STEP_CLOCKS = 60  # of one warp alone for one step of 16 k: fragments, then products that wait
 
 
@@ -58,22 +62,28 @@ class MmaTiling:
         """Threads of a block."""
         return self.warps_m * self.warps_n * WARP_THREADS
 
+    @property
+    def sums(self) -> int:
+        """Sums that a block's threads keep."""
+        return self.block_m * self.block_n
+
     def shared_bytes(self, itemsize: int) -> int:
         """Shared memory of a block."""
         return self.stages * (self.block_m + self.block_n) * self.block_k * itemsize
 
-    def step_clocks(self, itemsize: int) -> float:
+    def step_clocks(self, work: Work) -> float:
         """Clocks of one block alone on a multiprocessor for 16 values of k."""
-        products = self.block_m * self.block_n * 16 / MMA_RATES[itemsize]
+        products = self.block_m * self.block_n * 16 / MMA_RATES[work.itemsize]
         fragments = self.warps_n * self.block_m + self.warps_m * self.block_n
-        return max(products, fragments * 16 * itemsize / SHARED_RATE)
+        return max(products, fragments * 16 * work.itemsize / SHARED_RATE)
 
 
 @dataclass(frozen=True, slots=True)
 class FmaTiling:
     """A block's tile for multiply-adds: each thread sums rows x columns, a warp is 4 x 8 threads.
 
-    Units: elements. A stage's copies are begun in `copy_parts`, one for each value of k.
+    Units: elements. A stage's copies are begun in `copy_parts`, one for each value of k. Of its
+    values of k each of so many `slices` of the threads sums a part.
     """
 
     name: str
@@ -86,24 +96,33 @@ class FmaTiling:
     group: int = 8
     busy_warps: int = WARPS_TO_HIDE_LATENCY
     copy_parts: int = 15
+    slices: int = 1
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return self.block_m * self.block_n // (self.rows * self.columns)
+        return self.sums // (self.rows * self.columns)
+
+    @property
+    def sums(self) -> int:
+        """Sums that a block's threads keep."""
+        return self.slices * self.block_m * self.block_n
 
     def shared_bytes(self, itemsize: int) -> int:
         """Shared memory of a block, with what keeps a row of a tile from the banks of the next."""
         pitches = self.block_m + self.block_n + 2 * (16 // itemsize)
-        return self.stages * pitches * self.block_k * itemsize
+        exchanged = self.sums - self.block_m * self.block_n
+        return (self.stages * pitches * self.block_k + exchanged) * itemsize
 
-    def step_clocks(self, itemsize: int) -> float:
+    def step_clocks(self, work: Work) -> float:
         """Clocks of one block alone on a multiprocessor for 16 values of k."""
-        copies = (self.block_m + self.block_n) * 16 / COPY_RATE
-        products = self.block_m * self.block_n * 16 / (FMA_RATE * 4 / itemsize) + copies
+        products = self.block_m * self.block_n * 16 / (FMA_RATE * 4 / work.itemsize)
         # A vector that several threads of a warp read costs as much as one for each of them.
-        fragments = self.threads * (self.rows + self.columns) * 16 * itemsize
-        return max(products, fragments / SHARED_RATE)
+        vectors = self.threads // self.slices * (self.rows + self.columns) * 16
+        fragments = vectors * work.itemsize / SHARED_RATE
+        copied = zip((self.block_m, self.block_n), work.turned, strict=True)
+        copies = sum([extent * 16 / COPY_RATES[is_turned] for extent, is_turned in copied])
+        return max(products, fragments) + FRAGMENTS_BESIDE * fragments + copies
 
 
 BlockTiling = MmaTiling | FmaTiling
@@ -141,18 +160,19 @@ DOUBLE_TILINGS_THROUGH_REGISTERS = (
     MmaTiling("small through registers", 64, 64, 16, 2, 4, stages=2),
     MmaTiling("least through registers", 32, 32, 16, 2, 2, stages=2),
 )
-# On H200, NVRTC 13.0, 0e178cd, 2026-11-30, in us: 2048^3 of float32, NT, 352 large (1.01 of
-# cuBLAS's speed), 384 square, 413 compact, 512 medium; 128 x 256 of 8 x 16 takes 344, but TN 339
-# where large takes 330. 1024^3, NN, 50.7 oblong, 53.3 compact, 59.5 medium, 92 square, 129 small.
-# `copy_parts`: compact takes 53.8 with 15 and 56.2 with 8 (1024^3, NN; NT 61.2 and 64.1), large
-# 2803 with 4 and 2862 with 7 (4096^3, NT).
+# Slices give a multiprocessor that has one small tile its four warps. On H200, NVRTC 13.0, COMMIT,
+# 2026-11-30, in us: 512^3, NN, 9.1 flat in 4 stages, 9.6 in 3, 11.2 slim, 13.0 as 4 x 4 sums of 64
+# threads (torch 16.7); 256^3 3.3 tiny; 1024^3, NN, 47.7 of 32 x 128 x 16 in 4 slices, 49.9 broad.
+# 128 x 256 of 8 x 16 takes 344 of 2048^3, NT, where large takes 352, but 339 of TN, large 330.
+# `copy_parts`: large takes 2803 with 4 and 2862 with 7 (4096^3, NT, 0e178cd).
 FMA_TILINGS = (
     FmaTiling("large", 128, 128, 8, 8, 16, 4, busy_warps=8, copy_parts=4),
-    FmaTiling("square", 128, 128, 16, 8, 8, stages=3),
-    FmaTiling("oblong", 64, 128, 16, 8, 8, stages=3),
-    FmaTiling("compact", 64, 64, 16, 8, 8, stages=3),
-    FmaTiling("medium", 64, 64, 16, 8, 4, stages=3),
-    FmaTiling("small", 32, 32, 16, 4, 4, stages=4),
+    FmaTiling("broad", 64, 128, 16, 8, 16, stages=4, slices=2),
+    FmaTiling("compact", 64, 64, 16, 8, 8, stages=4, slices=2),
+    FmaTiling("flat", 32, 64, 32, 8, 8, stages=4, slices=4),
+    FmaTiling("flat in 3 stages", 32, 64, 32, 8, 8, stages=3, slices=4),
+    FmaTiling("slim", 32, 32, 32, 8, 4, stages=3, slices=4),
+    FmaTiling("tiny", 16, 32, 32, 4, 4, stages=4, slices=4),
 )
 FMA_TILINGS_THROUGH_REGISTERS = (
     FmaTiling("square through registers", 128, 128, 16, 8, 8, stages=2),
@@ -174,7 +194,9 @@ MMA_LISTS = {
 # What a measurement may choose beside them.
 FMA_EXTENTS = (32, 64, 128, 256)
 FMA_SUMS = ((4, 4), (8, 4), (8, 8), (8, 16))
-FMA_RINGS = ((8, 4), (16, 3), (16, 2), (16, 4))  # values of k, stages
+FMA_RINGS = ((8, 4), (16, 3), (16, 2), (16, 4), (32, 2), (32, 3))  # values of k, stages
+FMA_SLICES = (1, 2, 4)
+LEAST_VALUES = 4  # of k, of a stage's slice
 FMA_THREADS = (64, 128, 256)
 
 
@@ -186,13 +208,17 @@ def describe_tiling(tiling: BlockTiling) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The extents of a product and the bytes of what lies in shared memory."""
+    """The extents of a product and the bytes of what lies in shared memory.
+
+    Rows along k are `turned` over on their way: those of the first factor, of the second one.
+    """
 
     batch: int
     m: int
     n: int
     itemsize: int
     is_symmetric: bool = False
+    turned: tuple[bool, bool] = (False, False)
 
     def mirrors(self, block_m: int, block_n: int) -> bool:
         """Whether half of the tiles are enough: those above the diagonal mirror those below."""
@@ -221,13 +247,14 @@ def rank_fma_tilings(work: Work, through_registers: bool, target: Target) -> lis
 def more_fma_tilings(work: Work, through_registers: bool, target: Target) -> list[FmaTiling]:
     """Return all that a thread's sums and a ring make of a block, cheapest first."""
     rings = [ring for ring in FMA_RINGS if ring[1] == 2 or not through_registers]
-    blocks = itertools.product(FMA_EXTENTS, FMA_EXTENTS, FMA_SUMS, rings)
+    blocks = itertools.product(FMA_EXTENTS, FMA_EXTENTS, FMA_SUMS, rings, FMA_SLICES)
     found = []
-    for block_m, block_n, (rows, columns), (block_k, stages) in blocks:
-        sums = f"{rows} x {columns} of {block_m} x {block_n} x {block_k} in {stages}"
-        tiling = FmaTiling(sums, block_m, block_n, block_k, rows, columns, stages)
+    for block_m, block_n, (rows, columns), (block_k, stages), slices in blocks:
+        name = f"{rows} x {columns} of {block_m} x {block_n} x {block_k} in {stages}"
+        name += f", {slices} slices" if slices > 1 else ""
+        tiling = FmaTiling(name, block_m, block_n, block_k, rows, columns, stages, slices=slices)
         fits_warps = block_m % (rows * WARP_ROWS) == 0 and block_n % (columns * WARP_COLUMNS) == 0
-        if fits_warps and tiling.threads in FMA_THREADS:
+        if fits_warps and tiling.threads in FMA_THREADS and block_k >= LEAST_VALUES * slices:
             found.append(tiling)
     return _rank(found, work, target)
 
@@ -240,23 +267,46 @@ def _rank(listed: Sequence[Tiled], work: Work, target: Target) -> list[Tiled]:
         if each.shared_bytes(itemsize) <= target.shared_bytes
         and each.block_k * itemsize >= ACCESS_BYTES  # a stage holds whole copies
     ]
-    return sorted(fitting, key=lambda each: estimated_clocks(each, work, target))
+    # Of equals one whose blocks all begin at once.
+    return sorted(
+        fitting,
+        key=lambda each: (
+            estimated_clocks(each, work, target),
+            _load(each, work, target) > resident_blocks(each, work, target),
+        ),
+    )
+
+
+def _load(tiling: BlockTiling, work: Work, target: Target) -> int:
+    """Return how many blocks the busiest multiprocessor runs."""
+    return math.ceil(work.tiles(tiling.block_m, tiling.block_n) / target.multiprocessors)
 
 
 def estimated_clocks(tiling: BlockTiling, work: Work, target: Target) -> float:
     """Estimate the clocks that 16 values of k take on the busiest multiprocessor."""
     tiles = work.tiles(tiling.block_m, tiling.block_n)
-    load = math.ceil(tiles / target.multiprocessors)
+    load = _load(tiling, work, target)
     warps = tiling.threads // WARP_THREADS * min(load, resident_blocks(tiling, work, target))
     hidden = min(1.0, warps / tiling.busy_warps)
-    arithmetic = max(tiling.step_clocks(work.itemsize) * load / hidden, STEP_CLOCKS)
+    arithmetic = max(tiling.step_clocks(work) * load / hidden, STEP_CLOCKS)
     read = (tiling.block_m + tiling.block_n) * 16 * work.itemsize * tiles
     return max(arithmetic, read / (L2_RATE * target.multiprocessors))
 
 
+def shared_for_a_share(blocks: int, target: Target) -> int:
+    """Return the bytes that let a multiprocessor take its share of the blocks, and no more.
+
+    Blocks go where there is room. While a launch before still runs, room is where it has ended, and
+    some multiprocessors would get three blocks where two are the share of each.
+    """
+    share = math.ceil(blocks / target.multiprocessors)
+    whole = target.shared_bytes + RESERVED_BYTES
+    return max(0, whole // (share + 1) + 1 - RESERVED_BYTES)
+
+
 def resident_blocks(tiling: BlockTiling, work: Work, target: Target) -> int:
     """Return how many blocks one multiprocessor holds at a time, at least 1."""
-    sums = tiling.block_m * tiling.block_n * max(4, work.itemsize) // 4
+    sums = tiling.sums * max(4, work.itemsize) // 4
     beside = REGISTERS_BESIDE_DOUBLES if work.itemsize == 8 else REGISTERS_BESIDE_SUMS
     registers = sums + tiling.threads * beside
     by_shared = target.shared_bytes // tiling.shared_bytes(work.itemsize)
