@@ -160,7 +160,7 @@ DOUBLE_TILINGS_THROUGH_REGISTERS = (
     MmaTiling("small through registers", 64, 64, 16, 2, 4, stages=2),
     MmaTiling("least through registers", 32, 32, 16, 2, 2, stages=2),
 )
-# Slices give a multiprocessor that has one small tile its four warps. On H200, NVRTC 13.0, COMMIT,
+# Slices give a multiprocessor that has one small tile its four warps. On H200, NVRTC 13.0, b69848d,
 # 2026-11-30, in us: 512^3, NN, 9.1 flat in 4 stages, 9.6 in 3, 11.2 slim, 13.0 as 4 x 4 sums of 64
 # threads (torch 16.7); 256^3 3.3 tiny; 1024^3, NN, 47.7 of 32 x 128 x 16 in 4 slices, 49.9 broad.
 # 128 x 256 of 8 x 16 takes 344 of 2048^3, NT, where large takes 352, but 339 of TN, large 330.
