@@ -39,6 +39,8 @@ from tinytensor.records import dataclass
 from tinytensor.target import Target
 
 MOST_UNROLLED = 8  # steps of a thread that stay in registers between the folds of a row
+SECTOR_RESULTS = 8  # of chunks: neighbors that L2 gives in one sector
+JOINING_BLOCKS = 256  # which take less than a sector, rather than be fewer
 LOOP_STEPS = 4  # loads in flight in a loop over more
 
 
@@ -85,12 +87,17 @@ class CudaReductionFacts:
 
     @property
     def joining(self) -> CudaReductionFacts:
-        """How chunks are joined where nothing but results is stored: one result a member."""
+        """How chunks are joined where nothing but results is stored: one result a member.
+
+        Members take a chunk each, or several chunks of as many results as a sector of L2 holds.
+        """
         if self.stored is not None or self.kept.is_open:
             return self
         results = self.kept.count * self.kept.lanes
         threads = self.team.threads
         across = threads // min(threads, power_above(self.chunks))
+        while across < SECTOR_RESULTS and results >= 2 * across * JOINING_BLOCKS:
+            across *= 2
         while results % across:
             across //= 2
         team = Team(across, threads // across, adjacent=True)
