@@ -122,6 +122,16 @@ def rebound(roots: Sequence[UOp], places: dict[UOp, UOp]) -> list[UOp]:
     return [made[root] for root in roots]
 
 
+def rooted_on(roots: Sequence[UOp], places: dict[UOp, UOp]) -> list[UOp]:
+    """Return graphs with other nodes in the place of some, in which gradients end nowhere."""
+    made = dict(places)
+    for node in walk(roots, stop=set(places)):
+        if node not in made:
+            operands = tuple([made[each] for each in node.operands])
+            made[node] = operands[0] if node.op is Op.DETACH else node.replace(operands)
+    return [made[root] for root in roots]
+
+
 def _rebound_attrs(attrs: Attrs | None, places: dict[UOp, UOp]) -> Attrs | None:
     if attrs is None or not _sizes_in(attrs):
         return attrs

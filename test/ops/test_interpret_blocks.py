@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 from codegen.hopper_kernel import Protocol, hopper_product
 
-from tinytensor.codegen.block_builder import BlockBuilder, mma
+from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.builder import lane, stack
 from tinytensor.dtype import dtypes
 from tinytensor.errors import InternalError
-from tinytensor.ops.attrs_blocks import TileMmaAttrs
+from tinytensor.ops.attrs_blocks import FragmentAttrs, MmaAttrs, TileMmaAttrs
 from tinytensor.ops.fragments import accumulator_position, c_position
 from tinytensor.ops.interpret_blocks import run_blocks, run_launches
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.op import Op
 from tinytensor.ops.tile import element_index
-from tinytensor.ops.uop import cast, compare, const, where
+from tinytensor.ops.uop import UOp, cast, compare, const, where
 from tinytensor.ops.verify import verify_linear
 
 F16, F32, I32 = dtypes.float16, dtypes.float32, dtypes.int32
@@ -225,6 +225,12 @@ def random_half(seed, *shape):
     return values.astype(np.float16)
 
 
+def load_matrices(b, source, index, transposed):
+    """Four 8 x 8 matrices as uint32x4; lane 8 * i + r gives row r of matrix i."""
+    attrs = FragmentAttrs(b._next_order(), transposed)
+    return b._effect(UOp(Op.LDMATRIX, dtypes.uint32.vector(4), (source, index), attrs))
+
+
 def test_a_warp_multiplies_fragments():
     b = builder(128, 256, 128, dtype=F32, threads=32)
     params = (Param(F32, 128, True), Param(F16, 256, False), Param(F16, 128, False))
@@ -234,10 +240,11 @@ def test_a_warp_multiplies_fragments():
     b.store(y, b.thread * 4, b.load(b.param(2), b.thread * 4, lanes=4))
     b.barrier()
     # Matrices of A in the order of its registers: down the rows, then right; B is transposed.
-    a = b.ldmatrix(x, b.thread % 16 * 16 + b.thread // 16 * 8)
-    turned = b.ldmatrix(y, b.thread % 16 * 8, transposed=True)
+    a = load_matrices(b, x, b.thread % 16 * 16 + b.thread // 16 * 8, transposed=False)
+    turned = load_matrices(b, y, b.thread % 16 * 8, transposed=True)
     zero = stack([const(F32, 0.0)] * 4)
-    product = mma("m16n8k16.f16", a, stack([lane(turned, 0), lane(turned, 1)]), zero)
+    operands = a, stack([lane(turned, 0), lane(turned, 1)]), zero
+    product = UOp(Op.MMA, zero.dtype, operands, MmaAttrs("m16n8k16.f16"))
     for register in range(4):
         row, column = c_position(b.thread, register)
         b.store(b.param(0), row * 8 + column, lane(product, register))

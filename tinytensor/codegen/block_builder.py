@@ -159,13 +159,6 @@ class BlockBuilder(Builder):
         """Wait until at most `pending` of this thread's newest groups are unfinished."""
         self._append_effect(Op.COPY_WAIT, (), b.WaitAttrs(self._next_order(), pending))
 
-    # Matrix instructions of one warp.
-    def ldmatrix(self, source: UOp, index: UOp | int, transposed: bool = False) -> UOp:
-        """Load four 8 x 8 matrices as uint32x4; lane 8 * i + r gives row r of matrix i."""
-        attrs = b.FragmentAttrs(self._next_order(), transposed)
-        operands = (source, self._as_index(index))
-        return self._effect(UOp(Op.LDMATRIX, dtypes.uint32.vector(4), operands, attrs))
-
     # Tiles.
     def tile_copy(
         self,
@@ -326,8 +319,3 @@ class BlockBuilder(Builder):
         offset = -(-self._shared_bytes // alignment) * alignment
         self._shared_bytes = offset + size
         return offset
-
-
-def mma(instruction: str, x: UOp, y: UOp, z: UOp) -> UOp:
-    """Return x @ y + z of one warp's fragments."""
-    return UOp(Op.MMA, z.dtype, (x, y, z), b.MmaAttrs(instruction))

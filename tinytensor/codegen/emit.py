@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.linear import is_pure
-from tinytensor.ops.op import Op
+from tinytensor.ops.op import CLOSERS, OPENERS, Op
 from tinytensor.ops.uop import UOp
-
-OPENERS = (Op.LOOP, Op.IF, Op.ELSE, Op.ROLE)
-CLOSERS = (Op.ENDLOOP, Op.ENDIF, Op.ELSE, Op.ENDROLE)
 
 
 @dataclass(slots=True)

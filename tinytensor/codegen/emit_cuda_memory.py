@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tinytensor.codegen.emit import CLOSERS, OPENERS
 from tinytensor.codegen.emit_c_types import CType, storage_type
 from tinytensor.codegen.emit_c_values import Value
 from tinytensor.codegen.emit_cuda_values import VectorValue, fields_of, struct_of
 from tinytensor.dtype import dtypes
-from tinytensor.ops.op import Op
+from tinytensor.ops.op import CLOSERS, OPENERS, Op
 from tinytensor.ops.uop import UOp
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from tinytensor.codegen.emit import CLOSERS, OPENERS
 from tinytensor.ops.linear import Linear, is_pure
+from tinytensor.ops.op import CLOSERS, OPENERS
 from tinytensor.ops.uop import UOp, require
 
 

@@ -15,7 +15,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, buffer, cast, walk
 from tinytensor.realize import contents_of
 from tinytensor.records import dataclass
-from tinytensor.structure import variables_of
+from tinytensor.structure import rooted_on, variables_of
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.nodes import full_like, reshape
 from tinytensor.tensor.operands import check_devices
@@ -65,12 +65,7 @@ class Traced:
         leaves = [buffer(each.dtype, shape, device) for each, shape in pairs]
         mapped = dict(zip(sources, leaves, strict=True))
         mapped.update({under(each): mapped[each] for each in self.inputs})
-        for node in walk(roots, stop=set(mapped)):
-            if node in mapped:
-                continue
-            operands = tuple([mapped[each] for each in node.operands])
-            mapped[node] = operands[0] if node.op is Op.DETACH else node.replace(operands)
-        return Body(device, leaves, [mapped[root] for root in roots])
+        return Body(device, leaves, rooted_on(roots, mapped))
 
 
 def traced(inputs: Sequence[UOp], roots: Sequence[UOp], outside: Sequence[UOp]) -> Traced:

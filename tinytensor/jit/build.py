@@ -30,6 +30,7 @@ from tinytensor.ops.op import Op
 from tinytensor.ops.size import now
 from tinytensor.ops.uop import UOp, buffer, nbytes_of, walk
 from tinytensor.realize import contents_of, default_device_name, probes_below, storage_of
+from tinytensor.structure import rooted_on
 from tinytensor.tensor.base import Cell, TensorBase
 from tinytensor.tensor.grad_mode import MODE
 from tinytensor.tensor.view import View
@@ -290,16 +291,10 @@ class _Placeholders:
 
     def bare(self, roots: Sequence[UOp], known: dict[UOp, UOp]) -> list[UOp]:
         """Return a graph over placeholders in which gradients end nowhere."""
-        mapped: dict[UOp, UOp] = {}
-        for node in walk(roots, stop=known.keys()):
-            leaf = known.get(node, node)
-            if leaf.op is Op.BUFFER:
-                mapped[node] = self._placeholder(leaf)
-            elif node.op is Op.DETACH:
-                mapped[node] = mapped[node.operands[0]]
-            else:
-                mapped[node] = node.replace(tuple([mapped[each] for each in node.operands]))
-        return [mapped[each] for each in roots]
+        nodes = walk(roots, stop=known.keys())
+        leaves = {node: known.get(node, node) for node in nodes}
+        buffers = [node for node, leaf in leaves.items() if leaf.op is Op.BUFFER]
+        return rooted_on(roots, {node: self._placeholder(leaves[node]) for node in buffers})
 
     def _placeholder(self, leaf: UOp) -> UOp:
         found = self._leaves.get(leaf)

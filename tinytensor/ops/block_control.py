@@ -9,8 +9,8 @@ import numpy as np
 from tinytensor.ops.block_memory import PRODUCTS
 from tinytensor.ops.block_warp import LANES, Register, Warp
 from tinytensor.ops.fragments import WARP_THREADS
-from tinytensor.ops.interpret import EVALUATE, Array, constant, evaluate, round_to, scalar_of
-from tinytensor.ops.interpret_linear import FUNCTIONS
+from tinytensor.ops.interpret import EVALUATE, Array, constant, evaluate, scalar_of
+from tinytensor.ops.interpret_linear import call
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp
 
@@ -164,17 +164,6 @@ def _exchange(warp: Warp, node: UOp, x: Array) -> Array:
     return exchanged
 
 
-def _call(warp: Warp, node: UOp, cond: Array, *operands: Array) -> Array:
-    function = FUNCTIONS.get(node.attrs.function)
-    if function is None:
-        raise warp.refuse(node, f"no function is called {node.attrs.function}")
-    wide = [each.astype(np.float64) for each in operands]
-    with np.errstate(all="ignore"):
-        result = round_to(np.asarray(function(*wide)), node.dtype.scalar)
-    nothing = np.zeros((), result.dtype)
-    return np.where(cond, result, nothing)
-
-
 CONTROL_STEPS: dict[Op, Callable[..., Array | None]] = {
     **dict.fromkeys(EVALUATE, _elementwise),
     **dict.fromkeys((Op.PARAM, Op.WORKSPACE, Op.SHARED, Op.TILE, Op.MBARRIERS), _nothing),
@@ -197,5 +186,5 @@ CONTROL_STEPS: dict[Op, Callable[..., Array | None]] = {
     Op.SPLAT: _splat,
     Op.STACK: _stack,
     Op.EXCHANGE: _exchange,
-    Op.CALL: _call,
+    Op.CALL: call,
 }

@@ -8,7 +8,7 @@ order and width of its own. Sums of integers wrap to int32.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -34,6 +34,8 @@ from tinytensor.ops.interpret import Array, from_storage
 from tinytensor.ops.op import Op
 from tinytensor.ops.tile import CHUNK_BYTES, element_index
 from tinytensor.ops.uop import UOp
+
+Place = tuple[int, int, int]  # stage, row, column
 
 K_STEP = 16
 REGISTER_BYTES = 4
@@ -112,12 +114,7 @@ def _tile_mma(warp: Warp, node: UOp, x_stage: Array, y_stage: Array) -> None:
     k = x.attrs.columns if attrs.a_k_major else x.attrs.rows
     thread = (warp.number - warp.role_warps[0]) * WARP_THREADS + LANES
     by = warp.start(PRODUCTS, SEEN)
-    place_x, place_y = (stages[0], 0, 0), (stages[1], 0, 0)
-
-    def operands(rows: Array, columns: Array) -> tuple[Array, Array]:
-        a = _read_tile(warp, node, x, place_x, rows, np.arange(k), attrs.a_k_major, by)
-        return a, _read_tile(warp, node, y, place_y, columns, np.arange(k), attrs.b_k_major, by).T
-
+    operands = _reader(warp, node, [(stage, 0, 0) for stage in stages], k, by)
     _accumulate(warp, node, attrs, (m, n), thread, operands, by)
     warp.groups[PRODUCTS].commit()
 
@@ -141,18 +138,25 @@ def _wgmma(warp: Warp, node: UOp, x_index: Array, y_index: Array, adds: Array) -
         register = warp.registers[accumulator]
         register.values = np.zeros_like(register.values)
         register.written = np.ones_like(register.written)
-    k = np.arange(shape.k)
-
-    def operands(rows: Array, columns: Array) -> tuple[Array, Array]:
-        a = _read_tile(warp, node, x, place_x, rows, k, attrs.a_k_major, by)
-        return a, _read_tile(warp, node, y, place_y, columns, k, attrs.b_k_major, by).T
-
+    operands = _reader(warp, node, [place_x, place_y], shape.k, by)
     _accumulate(warp, node, layout, (shape.m, shape.n), thread, operands, by)
 
 
-def _block_place(
-    warp: Warp, node: UOp, tile: UOp, index: int, k_major: bool
-) -> tuple[int, int, int]:
+def _reader(
+    warp: Warp, node: UOp, places: Sequence[Place], depth: int, by: Access
+) -> Callable[[Array, Array], tuple[Array, Array]]:
+    """Return what reads some rows and columns of the blocks that begin at places of x and y."""
+    _, x, _, y, *_ = node.operands
+    k = np.arange(depth)
+
+    def operands(rows: Array, columns: Array) -> tuple[Array, Array]:
+        a = _read_tile(warp, node, x, places[0], rows, k, node.attrs.a_k_major, by)
+        return a, _read_tile(warp, node, y, places[1], columns, k, node.attrs.b_k_major, by).T
+
+    return operands
+
+
+def _block_place(warp: Warp, node: UOp, tile: UOp, index: int, k_major: bool) -> Place:
     """Return (stage, row, column) of a block's first element, from its index before the swizzle.
 
     Rows along k begin anywhere: the swizzle looks at addresses, and tiles begin where it repeats.
@@ -169,7 +173,7 @@ def _read_tile(
     warp: Warp,
     node: UOp,
     tile: UOp,
-    place: tuple[int, int, int],
+    place: Place,
     outer: Array,
     k: Array,
     k_major: bool,

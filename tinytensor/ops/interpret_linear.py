@@ -6,6 +6,7 @@ A scalar is an array without axes, a vector a 1-D array of its lanes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from tinytensor.ops.interpret import (
 from tinytensor.ops.linear import UNORDERED, Linear
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import Number, UOp
+
+if TYPE_CHECKING:
+    from tinytensor.ops.block_warp import Warp
 
 POISON_BYTE = 0xA5
 # The C library's functions, by their float64 names.
@@ -187,7 +191,11 @@ def _shuffle(machine: _Machine, node: UOp, *operands: Array) -> Array:
     return picked if node.dtype.lanes > 1 else picked.reshape(())
 
 
-def _call(machine: _Machine, node: UOp, cond: Array, *operands: Array) -> Array:
+def call(machine: _Machine | Warp, node: UOp, cond: Array, *operands: Array) -> Array:
+    """Return what a function of the C library gives where `cond`, and 0 elsewhere.
+
+    Raises: InternalError when there is no such function.
+    """
     function = FUNCTIONS.get(node.attrs.function)
     if function is None:
         raise machine.refuse(node, f"no function is called {node.attrs.function}")
@@ -216,5 +224,5 @@ LINEAR: dict[Op, Callable[..., Array | None]] = {
     Op.STORE: _store,
     Op.SPLAT: _splat,
     Op.STACK: _stack,
-    Op.CALL: _call,
+    Op.CALL: call,
 }

@@ -18,16 +18,14 @@ from tinytensor.ops.attrs import Attrs, Combine
 from tinytensor.ops.extents import index_with
 from tinytensor.ops.kernel import Contraction, Decision, Kernel, Param
 from tinytensor.ops.linear import Grid, Linear
-from tinytensor.ops.op import Op
+from tinytensor.ops.op import CLOSERS, OPENERS, Op
 from tinytensor.ops.uop import UOp, walk
 
 Names = dict[UOp, str]
 Nodes = dict[str, UOp]
 Shown = UOp | Sequence[UOp] | Kernel | Linear
 INDENT = "  "
-OPENERS = (Op.LOOP, Op.IF, Op.ELSE, Op.ROLE)
 MOST_NUMBERS = 4096
-CLOSERS = (Op.ENDLOOP, Op.ELSE, Op.ENDIF, Op.ENDROLE)
 
 
 # Words: index expressions as attrs and programs hold them.

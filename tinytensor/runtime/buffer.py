@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tinytensor.errors import DeviceError, Site
 from tinytensor.records import dataclass
 
 if TYPE_CHECKING:
     from tinytensor.runtime.device import AnyDevice
+    from tinytensor.runtime.slabs import SlabMemory
 
 ALIGNMENT_BYTES = 64
 LARGEST_COARSE_BYTES = 2 << 20
@@ -27,21 +28,6 @@ class MemoryUse:
     allocated: int
     reserved: int
     peak: int
-
-
-class MemorySource(Protocol):
-    """Where an allocator gets its blocks from."""
-
-    reserved_bytes: int
-
-    def reserve(self, block_bytes: int) -> int | None:
-        """Take one block; return its address, or None when the system has no more."""
-
-    def can_release(self, block_bytes: int) -> bool:
-        """Say whether blocks of this size can be given back one by one."""
-
-    def release(self, address: int, block_bytes: int) -> None:
-        """Give one block back to the system."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -137,7 +123,7 @@ class CachingAllocator:
     Threads may allocate and drop buffers at any time: each step on a free list is one atomic call.
     """
 
-    def __init__(self, device: AnyDevice, source: MemorySource) -> None:
+    def __init__(self, device: AnyDevice, source: SlabMemory) -> None:
         self.device = device
         self.source = source
         self.shelves: dict[int, Shelf] = {}
