@@ -157,10 +157,14 @@ class _Outside:
 
     def readers(self) -> Iterator[Reader]:
         """Give what is known of each tensor."""
+        captured = {id(each) for each in self._trace.kept}
         for key, state in self._states.items():
-            find, number = self.find(self._tensors[key]), self._numbers[state.cell]
+            tensor, number = self._tensors[key], self._numbers[state.cell]
+            seen = (number, state.view, state.gradient is not None)
             is_argument = key in self._arguments
-            yield Reader(find, number, state.view, state.gradient is not None, is_argument)
+            yield Reader(self.find(tensor), *seen, is_argument)
+            if is_argument and key in captured:  # it has to be the same one again
+                yield Reader(Finder(None, tensor), *seen, False)
 
     def sources(self) -> Iterator[Source]:
         """Give what is known of each cell."""

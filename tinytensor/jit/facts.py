@@ -204,7 +204,9 @@ def watch_modules(trace: Trace, objects: list[object]) -> None:
     used = [*trace.modules, *[each for each in objects if isinstance(each, Module)]]
     modules = list(dict.fromkeys([inner for each in used for inner in each.modules()]))
     if modules:
-        trace.watch(Module, "an attribute of a module", _ModuleWatch(modules).change)
+        watch = _ModuleWatch(modules)
+        trace.watch(Module, "an attribute of a module", watch.change)
+        trace.kept += [value for _, value in watch.attributes()]
 
 
 class _ModuleWatch:
@@ -228,9 +230,10 @@ class _ModuleWatch:
         return ""
 
     def _facts(self) -> list[tuple[str, Fact]]:
-        return [
-            (name, fact_of(value))
-            for module in self._modules
-            for held in (vars(module), *[vars(module)[each] for each in REGISTRIES])
-            for name, value in held.items()
-        ]
+        return [(name, fact_of(value)) for name, value in self.attributes()]
+
+    def attributes(self) -> Iterator[tuple[str, object]]:
+        """Give the name and the value of each."""
+        for module in self._modules:
+            for held in (vars(module), *[vars(module)[each] for each in REGISTRIES]):
+                yield from held.items()

@@ -332,7 +332,7 @@ def _taken_down(
         raise Obstacle("Python needs the plain number of what varies")
     results = tensors_in(returned)
     check_leaks(trace, {id(each): each for each in results})
-    _check_effects(trace, results)
+    _check_effects(trace, flat, results)
     # What else was made of the traced variables keeps their values of now.
     own = {each: bind(each.attrs.least, each.attrs.most, value_of(each)) for each in variables}
     stands: dict[UOp, UOp] = {}
@@ -377,13 +377,15 @@ def _slots_of(sources: Sequence[UOp], values: Sequence[UOp]) -> dict[UOp, Slot]:
     return {**slots, **{each: Slot(Origin.CONSTANT, 0, storage_of(each)) for each in constants}}
 
 
-def _check_effects(trace: Trace, results: Sequence[TensorBase]) -> None:
+def _check_effects(trace: Trace, flat: Flat, results: Sequence[TensorBase]) -> None:
     """Refuse what a graph alone does not tell.
 
     Raises: Obstacle.
     """
     if trace.obstacle:
         raise Obstacle(trace.obstacle)
+    if not {*map(id, trace.kept)}.isdisjoint(map(id, flat.tensors)):
+        raise Obstacle("an argument is read from outside as well")
     for state in trace.tensors.values():
         tensor = state.tensor()
         if tensor is not None and tensor._grad is not state.gradient:

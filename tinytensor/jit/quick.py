@@ -36,6 +36,8 @@ def write_quick(
     replay = program.in_place.replay
     if not is_pure or isinstance(replay, Legs) or any(each.is_gradient for each in finders):
         return None
+    if len({each.place for each in finders} - {None}) < len(kinds):  # some tensor is given twice
+        return None
     if any(each.is_shared or each.result is None for each in program.values):
         return None
     call = make_direct(program, kinds, is_enabled, tally)
