@@ -170,16 +170,6 @@ def test_what_a_graph_does_not_tell_is_traced_for_each_size(function, reason):
     assert f"jit: counting: not traced for all sizes: {reason}." in jitted.remarks
 
 
-def test_what_is_given_and_read_from_outside_is_traced_for_each_size():
-    held = Tensor(rows(3))
-    jitted = jit(lambda x: x * held, dynamic=True)
-
-    assert jitted(held).tolist() == (rows(3) * rows(3)).tolist()
-    assert jitted.remarks[0] == (
-        "jit: <lambda>: not traced for all sizes: an argument is read from outside as well."
-    )
-
-
 def test_another_weight_outside_of_another_shape_is_read():
     held = [Tensor(rows(4))]
     jitted, _ = counted(lambda x: x @ held[0].T)

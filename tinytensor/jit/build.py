@@ -47,7 +47,7 @@ def build_program(trace: Trace, arguments: Sequence[TensorBase], returned: Nest)
     """
     if trace.obstacle:
         raise Obstacle(trace.obstacle)
-    outside = _Outside(trace, arguments)
+    outside = Outside(trace, arguments)
     changed = outside.changed_gradients()
     given = {id(each): each for each in tensors_in(returned)}
     found = [owner._grad for owner in changed if owner._grad is not None]
@@ -100,7 +100,7 @@ def check_leaks(trace: Trace, given: dict[int, TensorBase]) -> None:
     raise Obstacle(f"a tensor that it makes is kept outside of it{line}")
 
 
-class _Outside:
+class Outside:
     """The tensors that were there before the call, and how a program finds them again."""
 
     def __init__(self, trace: Trace, arguments: Sequence[TensorBase]) -> None:
@@ -189,7 +189,7 @@ class _Values:
         return self.cells.setdefault(cell, len(self.cells))
 
 
-def _output_of(tensor: TensorBase, outside: _Outside, values: _Values) -> Output:
+def _output_of(tensor: TensorBase, outside: Outside, values: _Values) -> Output:
     known = outside.find_known(tensor)
     number = outside.number(tensor.cell)
     view = tensor._view
