@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import CellType
 from typing import Any
 
 import numpy as np
@@ -44,12 +45,35 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value is read: a global by its name, what a cell of a closure holds, or an object."""
+
+    holder: Any  # a dict, a cell, or anything
+    name: str | None = None
+
+    def read(self) -> object:
+        """Return the value; None where there is none."""
+        if self.name is not None:
+            return self.holder.get(self.name)
+        if not isinstance(self.holder, CellType):
+            return self.holder
+        try:
+            return self.holder.cell_contents
+        except ValueError:  # not filled yet
+            return None
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
-    """A fact outside of the arguments that a program relies on, and how it is read again."""
+    """A fact outside of the arguments that a program relies on, and how it is read again.
+
+    If there is a `place`, it is about the value there and what that holds.
+    """
 
     name: str
     read: Callable[[], Fact]
     known: Fact
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +139,12 @@ class Trace:
         if has_own_cell:
             self.own_cells.add(tensor.cell)
 
-    def watch(self, key: object, name: str, read: Callable[[], Fact]) -> None:
+    def watch(
+        self, key: object, name: str, read: Callable[[], Fact], place: Place | None = None
+    ) -> None:
         """Rely on a fact that is read again before each call."""
         if key not in self.watches:
-            self.watches[key] = Watch(name, read, read())
+            self.watches[key] = Watch(name, read, read(), place)
 
     def begin_effect(self) -> None:
         """Take note that the host is about to do what it does once a call: draw, count a step."""

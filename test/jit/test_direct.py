@@ -1,8 +1,10 @@
 """Calls that the host's C checks and makes whole give what the function gives, or hand on."""
 
+import dataclasses
 import gc
 import threading
 import weakref
+from collections import namedtuple
 from types import BuiltinFunctionType
 
 import numpy as np
@@ -220,3 +222,162 @@ def test_a_shelf_is_found_by_its_bytes():
 
     assert np.frombuffer(shelf, np.uint64).tolist() == [id(shelf.blocks), id(shelf.use), 64]
     assert isinstance(shelf, Shelf)
+
+
+Pair = namedtuple("Pair", "first second")
+
+
+@dataclasses.dataclass
+class Point:
+    x: Tensor
+    y: Tensor
+
+
+def combined(x, y, by=1.0, *, name="sum", others=()):
+    total = x * by + y if name == "sum" else x * by - y
+    return sum(others, total) if not isinstance(others, dict) else total * others["w"]
+
+
+ARGUMENTS = {
+    "a number": lambda x, y: ((x, y, 2.5), {}),
+    "a name": lambda x, y: ((x, y), {"name": "difference"}),
+    "names in an order": lambda x, y: ((), {"y": x, "x": y, "by": 3}),
+    "a list": lambda x, y: ((x, y, True), {"others": [on_cpu(numbers(9, N))]}),
+    "a tuple": lambda x, y: ((x, y, 1), {"others": (on_cpu(numbers(9, N)),)}),
+    "a dict": lambda x, y: ((x, y), {"others": {"w": on_cpu(numbers(9, N)), "n": [1, "a"]}}),
+    "a named tuple": lambda x, y: ((x, y), {"others": Pair(*map(on_cpu, numbers(9, 2, N)))}),
+}
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS)
+def test_arguments_may_be_nested_numbers_and_named(arguments, seed):
+    x, y = on_cpu(numbers(seed, N)), on_cpu(numbers(seed + 1, N))
+    args, named = ARGUMENTS[arguments](x, y)
+    jitted = jit(combined)
+    for _ in range(2):
+        jitted(*args, **named)
+    assert isinstance(jitted.__call__, BuiltinFunctionType)
+    args, named = ARGUMENTS[arguments](on_cpu(numbers(seed + 2, N)), y)
+
+    found = jitted(*args, **named)
+
+    assert found.tolist() == combined(*args, **named).tolist()
+    assert calls_of(jitted) == [2]
+
+
+CHANGED_ARGUMENTS = {
+    "another number": lambda x: ((x, x + 1, 2.0), {"others": [x + 2]}),
+    "a number of another kind": lambda x: ((x, x + 1, True), {"others": [x + 2]}),
+    "a longer list": lambda x: ((x, x + 1, 1), {"others": [x + 2, x + 3]}),
+    "a tuple": lambda x: ((x, x + 1, 1), {"others": (x + 2,)}),
+    "a tensor twice": lambda x: ((x, x, 1), {"others": [x + 2]}),
+    "a tensor twice in depth": lambda x: ((x, x + 1, 1), {"others": [x]}),
+    "another name": lambda x: ((x, x + 1), {"by": 1, "others": [x + 2]}),
+    "one more name": lambda x: ((x, x + 1, 1), {"name": "sum", "others": [x + 2]}),
+    "a number in the list": lambda x: ((x, x + 1, 1), {"others": [2.0]}),
+    "a view": lambda x: ((x, (x + 1).detach(), 1), {"others": [x + 2]}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED_ARGUMENTS)
+def test_other_nests_are_handed_on(change, seed):
+    x = on_cpu(numbers(seed, N))
+    first = (x, on_cpu(numbers(seed + 1, N)), 1), {"others": [on_cpu(numbers(seed + 2, N))]}
+    jitted = jit(combined, dynamic=False)
+    for _ in range(3):
+        jitted(*first[0], **first[1])
+    args, named = CHANGED_ARGUMENTS[change](x)
+
+    found = [jitted(*args, **named).tolist() for _ in range(3)]
+
+    assert found == [combined(*args, **named).tolist()] * 3
+    assert calls_of(jitted)[0] == 2
+    assert jitted(*first[0], **first[1]).tolist() == combined(*first[0], **first[1]).tolist()
+
+
+def test_dataclasses_among_arguments_are_looked_up(seed):
+    x, y = on_cpu(numbers(seed, N)), on_cpu(numbers(seed + 1, N))
+    jitted = jit(lambda point: point.x * point.y)
+
+    found = [jitted(Point(x, y)).tolist() for _ in range(3)]
+
+    assert found == [(x.numpy() * y.numpy()).tolist()] * 3
+    assert not isinstance(jitted.__call__, BuiltinFunctionType)
+
+
+def test_a_nest_that_the_function_changes_is_known_as_it_was(seed):
+    x = on_cpu(numbers(seed, N))
+
+    def last(held):
+        return x * held.pop()
+
+    jitted = jit(last)
+    for _ in range(3):
+        jitted([1.0, 2.0])
+
+    assert jitted([1.0]).tolist() == x.tolist()
+    assert jitted([1.0, 2.0]).tolist() == (x.numpy() * 2).tolist()
+
+
+def test_what_was_there_and_views_of_it_are_returned(seed):
+    weight, x = on_cpu(numbers(seed, 2, N)), on_cpu(numbers(seed + 1, 2, N))
+    jitted = armed(lambda x: [x, x.T, weight, weight[1:], x + weight, Tensor([2.0]) * x], x)
+    other = on_cpu(numbers(seed + 2, 2, N))
+
+    found = jitted(other)
+
+    assert found[0] is other
+    assert found[2] is weight
+    assert calls_of(jitted) == [2]
+    other += 1
+    weight += 1
+    expected = [other.numpy(), other.numpy().T, weight.numpy(), weight.numpy()[1:]]
+    assert [each.tolist() for each in found[:4]] == [each.tolist() for each in expected]
+    assert found[4].tolist() == (other.numpy() + weight.numpy() - 2).tolist()
+    assert found[5].tolist() == (2 * (other.numpy() - 1)).tolist()
+
+
+def test_a_view_that_is_given_again_is_the_same_call(seed):
+    leaf = Tensor(numbers(seed, N), device="CPU", requires_grad=True)
+    x = on_cpu(numbers(seed + 1, N, 2))[:, 1]
+    with no_grad():
+        jitted = armed(lambda w, x: w * x, leaf, x)
+        leaf += 1
+
+        found = [jitted(leaf, x).tolist() for _ in range(3)]
+
+        assert found == [(leaf * x).tolist()] * 3
+        assert isinstance(jitted.__call__, BuiltinFunctionType)
+        assert len(calls_of(jitted)) == 1
+
+
+def test_kernels_of_another_device_are_started_through_python(monkeypatch, seed):
+    weight = Tensor(numbers(seed, N, N), device="PYTHON").realize()
+    x = Tensor(numbers(seed + 1, N, N), device="PYTHON").realize()
+    jitted = armed(lambda x: ((x @ weight).softmax(1), x + 1), x)
+    device = Device["PYTHON"]
+    before = device.memory().allocated
+
+    def fail(*given, **options):
+        raise DeviceError("mine")
+
+    monkeypatch.setattr(device, "run", fail)
+    with pytest.raises(DeviceError, match="mine"):
+        jitted(x)
+    monkeypatch.undo()
+
+    assert device.memory().allocated == before
+    expected = ((x @ weight).softmax(1), x + 1)
+    assert [each.tolist() for each in jitted(x)] == [each.tolist() for each in expected]
+    assert calls_of(jitted) == [2]
+
+
+def test_a_fresh_tensor_is_no_other_call(seed):
+    jitted = armed(lambda x: x + 1, on_cpu([1.0, 2.0]))
+    ways = jitted.__call__
+
+    found = [jitted(on_cpu([each, 2.0])).tolist() for each in (3.0, 4.0)]
+
+    assert found == [[4.0, 3.0], [5.0, 3.0]]
+    assert jitted.__call__ is ways
+    assert calls_of(jitted) == [3]

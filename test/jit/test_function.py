@@ -163,6 +163,53 @@ def test_an_argument_that_is_also_read_from_outside_is_noticed():
     assert other.item() == 7.0
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_tensor_from_outside_is_read_though_it_was_given_at_first(dynamic):
+    shared, other = Tensor([2.0, 3.0]), Tensor([5.0, 7.0])
+    jitted = jit(lambda x: x * shared, dynamic=dynamic)
+
+    found = [jitted(each).tolist() for each in (*3 * [shared], other, shared)]
+
+    assert found == [*3 * [[4.0, 9.0]], [10.0, 21.0], [4.0, 9.0]]
+
+
+def test_a_parameter_is_the_modules_though_it_was_given_at_first():
+    layer = tt.nn.Linear(2, 2, bias=False)
+    other = tt.nn.Parameter(Tensor([[5.0, 7.0], [1.0, 2.0]]))
+    with no_grad():
+        layer.weight.copy_(Tensor([[1.0, 2.0], [3.0, 4.0]]))
+        jitted = jit(lambda x: layer(x))
+
+        found = [jitted(each).tolist() for each in (layer.weight, layer.weight, other)]
+
+    assert found == [*2 * [[[5.0, 11.0], [11.0, 25.0]]], [[19.0, 43.0], [5.0, 11.0]]]
+
+
+def test_an_optimizer_changes_its_own_though_it_was_given_at_first():
+    weight, other = Tensor([2.0], requires_grad=True), Tensor([5.0], requires_grad=True)
+    optimizer = tt.optim.SGD([weight], lr=1.0)
+
+    @jit
+    def step(x):
+        (x * x).sum().backward()
+        optimizer.step()
+        x.grad = None
+
+    for each in (weight, weight, other):
+        step(each)
+
+    assert (weight.item(), other.item()) == (2.0, 5.0)
+
+
+def test_a_tensor_given_twice_is_not_two():
+    x, y = (Tensor([float(each)]) for each in (3, 4))
+    jitted = jit(lambda x, y: x * y)
+
+    found = [jitted(*each).item() for each in ((x, x), (x, x), (x, x), (x, y), (y, y))]
+
+    assert found == [9.0, 9.0, 9.0, 12.0, 16.0]
+
+
 def test_a_tensor_from_outside_is_read_as_it_is_now():
     weight = Tensor([2.0])
     jitted = jit(lambda x: x * weight)

@@ -48,7 +48,7 @@ def build_program(trace: Trace, arguments: Sequence[TensorBase], returned: Nest)
     """
     if trace.obstacle:
         raise Obstacle(trace.obstacle)
-    outside = _Outside(trace, arguments)
+    outside = Outside(trace, arguments)
     changed = outside.changed_gradients()
     given = {id(each): each for each in tensors_in(returned)}
     found = [owner._grad for owner in changed if owner._grad is not None]
@@ -101,7 +101,7 @@ def check_leaks(trace: Trace, given: dict[int, TensorBase]) -> None:
     raise Obstacle(f"a tensor that it makes is kept outside of it{line}")
 
 
-class _Outside:
+class Outside:
     """The tensors that were there before the call, and how a program finds them again."""
 
     def __init__(self, trace: Trace, arguments: Sequence[TensorBase]) -> None:
@@ -158,10 +158,14 @@ class _Outside:
 
     def readers(self) -> Iterator[Reader]:
         """Give what is known of each tensor."""
+        captured = {id(each) for each in self._trace.kept}
         for key, state in self._states.items():
-            find, number = self.find(self._tensors[key]), self._numbers[state.cell]
+            tensor, number = self._tensors[key], self._numbers[state.cell]
+            seen = (number, state.view, state.gradient is not None)
             is_argument = key in self._arguments
-            yield Reader(find, number, state.view, state.gradient is not None, is_argument)
+            yield Reader(self.find(tensor), *seen, is_argument)
+            if is_argument and key in captured:  # it has to be the same one again
+                yield Reader(Finder(None, tensor), *seen, False)
 
     def sources(self) -> Iterator[Source]:
         """Give what is known of each cell."""
@@ -186,7 +190,7 @@ class _Values:
         return self.cells.setdefault(cell, len(self.cells))
 
 
-def _output_of(tensor: TensorBase, outside: _Outside, values: _Values) -> Output:
+def _output_of(tensor: TensorBase, outside: Outside, values: _Values) -> Output:
     known = outside.find_known(tensor)
     number = outside.number(tensor.cell)
     view = tensor._view

@@ -1,6 +1,6 @@
 """Tells the host's C of a common kind of call, which it then checks and makes without Python.
 
-It is for programs on the CPU that read nothing but their arguments and give fresh tensors.
+It is for programs that only compute, whatever they read outside of their arguments.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ from contextlib import suppress
 from typing import Any
 
 from tinytensor.config import CHANGES
-from tinytensor.errors import DeviceError
-from tinytensor.jit.program import Origin, Program, fresh_cell, seeing
+from tinytensor.control.legs import Legs
+from tinytensor.errors import CompileError, DeviceError
+from tinytensor.jit.demands import Given, watch_words, word_of
+from tinytensor.jit.program import Finder, Program, Reader, filled, fresh_cell, seeing
 from tinytensor.records import dataclass
-from tinytensor.replay import Replay
+from tinytensor.replay import Call, Replay
 from tinytensor.runtime.buffer import Buffer, BufferPart, Taker
-from tinytensor.runtime.steps import Part, WholeCall
-from tinytensor.tensor.base import Cell, TensorBase
+from tinytensor.runtime.device import Device
+from tinytensor.runtime.steps import Part, Table, WholeCall, address_of, words_table, write_parts
+from tinytensor.tensor.base import NO_CUTS, Cell, FilledCell, TensorBase
 from tinytensor.tensor.grad_mode import MODE
 
-Quick = Callable[..., Any]  # Any: what the user's function returns
+Direct = Callable[..., Any]  # Any: what the user's function returns
 NO_ADDRESS = 1 << 62  # and what follows it
 
 
@@ -32,89 +35,164 @@ class Tally:
 
     calls: int = 0
     changes: int = -1
-    next: Quick | None = None
+    next: Direct | None = None
 
 
 # What runtime/steps.c reads, in its order.
 READ_SLOTS = (
-    *((TensorBase, "_view"), (TensorBase, "cell"), (Cell, "memory"), (Cell, "spec")),
+    *((TensorBase, "_view"), (TensorBase, "_grad"), (TensorBase, "cell")),
+    *((Cell, "leaf"), (Cell, "lifted"), (Cell, "memory"), (Cell, "spec")),
     *((type(CHANGES), "count"), (Tally, "changes"), (Tally, "calls"), (Tally, "next")),
 )
 
 
 def make_direct(
-    program: Program, kinds: Sequence[type[TensorBase]], is_enabled: bool, tally: Tally
-) -> Quick | None:
-    """Return C that makes calls of a program; None where the device has none, or more is done."""
-    replay, effects = program.in_place.replay, program.effects
-    assert isinstance(replay, Replay), "the caller leaves others out"
-    launchers = [each.start.launcher for each in replay.calls]
-    make = launchers[0].whole if len(launchers) == 1 else None
-    if make is None or not _is_plain(program, len(kinds)):
+    program: Program, given: Given | None, is_enabled: bool, tally: Tally
+) -> Direct | None:
+    """Return C that makes calls of a program, or hands them on; None for other programs."""
+    replay = program.in_place.replay
+    if given is None or isinstance(replay, Legs) or not _is_pure(program):
         return None
-    given = [each for each in (*replay.takers, replay.take_arena) if each is not None]
-    takers = [each for each in given if isinstance(each, Taker)]
-    if len(takers) < len(given):
+    readers = _readers_in_order(program, given.tensors)
+    if readers is None:
         return None
+    taken = [each for each in (*replay.takers, replay.take_arena) if each is not None]
+    takers = [each for each in taken if isinstance(each, Taker)]
+    if len(takers) < len(taken):
+        return None
+    try:
+        cpu: Any = Device["CPU"]  # Any: a device found by name runs its own kind of work
+        call = _Writer(program, replay, readers, takers).write(given, is_enabled, tally)
+        made: Direct | None = cpu.whole(call)
+    except (DeviceError, CompileError):  # there is no compiler of C
+        return None
+    return made
 
-    def restock() -> bool:
-        with suppress(DeviceError):  # the next one says what there is too little memory for
-            _ = [take() for take in takers]
-        return True
 
-    return make(
-        WholeCall(
+def _is_pure(program: Program) -> bool:
+    """Whether a call does nothing but compute values, each in memory of its own."""
+    effects = program.effects
+    acts = effects.writes or effects.gradients or effects.probes or program.actions
+    return not acts and not any(each.is_shared or each.result is None for each in program.values)
+
+
+def _readers_in_order(program: Program, arguments: int) -> list[Reader] | None:
+    """Return what reads arguments, by their places, and then the others; None for other programs.
+
+    Each argument is another tensor with a cell of its own, and each cell is found by one of them.
+    """
+    given = [each for each in program.readers if each.find.place is not None]
+    others = [each for each in program.readers if each.find.place is None]
+    places = [each.find.place for each in given]
+    sources = {each.source for each in program.readers}
+    finders = [*[each.find for each in program.readers], *[each.find for each in program.sources]]
+    is_known = (
+        places == list(range(arguments))
+        and len({each.source for each in given}) == len(given)
+        and len(sources) == len(program.sources)
+        and not any(each.is_gradient for each in finders)
+    )
+    return [*given, *others] if is_known else None
+
+
+class _Writer:
+    """Writes down a program, over things that stand for its tensors and cells."""
+
+    def __init__(
+        self, program: Program, replay: Replay, readers: Sequence[Reader], takers: Sequence[Taker]
+    ) -> None:
+        self._program = program
+        self._replay = replay
+        self._readers = readers
+        self._takers = takers
+        self._tensors = [object() for _ in readers]
+        self._cells: list[Cell] = [FilledCell() for _ in program.sources]
+        self._held: list[Table] = []
+
+    def write(self, given: Given, is_enabled: bool, tally: Tally) -> WholeCall:
+        """Return all that C needs to know."""
+        program, effects = self._program, self._program.effects
+        build = None if effects.is_single else effects.build
+        watches = [watch_words(each) for each in program.watches]
+        parts, results = self._parts()
+        likes = [*self._tensors, *self._cells, *[each.like for each in parts]]
+        places = {id(each): number for number, each in enumerate(likes, 1)}
+        rows = [
+            words_table([word for words, _ in watches for word in words]),
+            words_table([word for each in self._readers for word in _words_of_reader(each)]),
+            words_table([id(each.spec) for each in program.sources]),
+            write_parts(parts, likes),
+            words_table([places[id(each)] for each in results]),
+            words_table([word for each in self._replay.calls for word in self._start(each)]),
+        ]
+        counts = [given.count, len(self._readers), len(program.sources), len(watches)]
+        counts += [len(self._takers), len(parts), len(results), len(self._replay.calls)]
+        known = (CHANGES, tally, MODE, is_enabled, NO_CUTS, filled)
+        return WholeCall(
             slots=READ_SLOTS,
-            changes=CHANGES,
-            tally=tally,
-            mode=MODE,
-            is_enabled=is_enabled,
-            workspace=launchers[0].workspace,
-            restock=restock,
-            build=None if effects.is_single else effects.build,
-            kinds=kinds,
-            specs=[each.spec for each in program.sources],
-            parts=_parts(program, takers),
-            blocks=len(takers),
-            results=len(effects.outputs),
-            order=_order(program, replay, len(takers)),
+            objects=[*known, self._restock(), build, given.names, "__dict__"],
+            counts=counts,
+            rows=[given.demands, *rows],
+            keeps=(program, watches, self._held),
         )
-    )
+
+    def _restock(self) -> Callable[[], bool]:
+        takers = self._takers
+
+        def restock() -> bool:
+            with suppress(DeviceError):  # the next way says what there is too little memory for
+                _ = [take() for take in takers]
+            return True
+
+        return restock
+
+    def _parts(self) -> tuple[list[Part], list[object]]:
+        """Return what a call takes and makes, and what it returns."""
+        program, takers = self._program, self._takers
+        buffers = [
+            BufferPart(take.allocator.device, take.nbytes, NO_ADDRESS + number, take.shelf)
+            for number, take in enumerate(takers)
+        ]
+        cells: list[Cell] = []
+        for value in program.values:
+            assert value.result is not None, "the caller leaves others out"
+            buffers[value.result].site = value.site
+            cells.append(fresh_cell(buffers[value.result], value.spec))
+        results: list[object] = []
+        for each in program.effects.outputs:
+            if each.known is not None:
+                results.append(self._tensor(each.known))
+            else:
+                cell = cells[each.value] if each.source is None else self._cells[each.source]
+                results.append(seeing(cell, each))
+        blocks = [Part(take.shelf, it.address) for take, it in zip(takers, buffers, strict=True)]
+        made = [
+            *[Part(Buffer, each) for each in buffers],
+            *[Part(type(each), each) for each in cells],
+        ]
+        tensors = [Part(type(each), each) for each in results if isinstance(each, TensorBase)]
+        return [*blocks, *made, *tensors], results
+
+    def _tensor(self, find: Finder) -> object:
+        known = [each.find for each in self._readers]
+        found = [each.place == find.place and each.tensor is find.tensor for each in known]
+        return self._tensors[found.index(True)]
+
+    def _start(self, call: Call) -> list[int]:
+        """Return the words of what starts kernels."""
+        first = len(self._cells)
+        taken = range(first, first + len(self._takers))
+        slots = [self._program.slots[each] for each in self._program.in_place.slots]
+        bases = [*[each.memory.address if each.memory else each.number for each in slots], *taken]
+        launcher, places = call.start.launcher, call.start.places
+        table = getattr(launcher.start, "__self__", None)
+        words = words_table([word for base, offset in places for word in (bases[base], offset)])
+        self._held.append(words)
+        head = address_of(table) if isinstance(table, Table) else 0
+        function = (id(launcher.start), word_of(launcher.workspace))
+        return [head, *function, len(places), address_of(words)]
 
 
-def _is_plain(program: Program, arguments: int) -> bool:
-    """Whether a call reads its arguments alone, and gives tensors of its own."""
-    places = list(range(arguments))
-    return (
-        [each.find.place for each in program.sources] == places
-        and [each.find.place for each in program.readers] == places
-        and all(each.origin is Origin.SOURCE for each in program.slots)
-        and not program.watches
-        and all(each.known is None and each.source is None for each in program.effects.outputs)
-    )
-
-
-def _parts(program: Program, takers: Sequence[Taker]) -> list[Part]:
-    """Return what a call takes and makes: blocks, their buffers, cells and tensors."""
-    buffers = [
-        BufferPart(take.allocator.device, take.nbytes, NO_ADDRESS + number, take.shelf)
-        for number, take in enumerate(takers)
-    ]
-    cells: list[Cell] = []
-    for value in program.values:
-        assert value.result is not None, "the caller leaves others out"
-        buffers[value.result].site = value.site
-        cells.append(fresh_cell(buffers[value.result], value.spec))
-    tensors = [seeing(cells[each.value], each) for each in program.effects.outputs]
-    made = [*[Part(Buffer, each) for each in buffers], *[Part(type(each), each) for each in cells]]
-    blocks = [Part(take.shelf, each.address) for take, each in zip(takers, buffers, strict=True)]
-    return [*blocks, *made, *[Part(type(each), each) for each in tensors]]
-
-
-def _order(program: Program, replay: Replay, blocks: int) -> list[int]:
-    """Return where the addresses are that the steps take."""
-    taken = range(len(program.sources), len(program.sources) + blocks)
-    bases = [*[program.slots[each].number for each in program.in_place.slots], *taken]
-    start = replay.calls[0].start
-    scratch = [taken.stop] if start.launcher.workspace is not None else []
-    return [*[bases[base] for base, _ in start.places], *scratch]
+def _words_of_reader(reader: Reader) -> list[int]:
+    outside = word_of(reader.find.tensor)
+    return [outside, id(reader.view), reader.has_gradient, reader.source]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import zip_longest
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from tinytensor.config import config
@@ -18,12 +18,12 @@ from tinytensor.ops.op import Op
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.grad_mode import MODE
 from tinytensor.tensor.view import chain
-from tinytensor.tracing import Trace
+from tinytensor.tracing import Place, Trace
 
 Function = Callable[..., Any]
 CALLABLES = (FunctionType, MethodType, ModuleType)
-DEPTH = 3  # how deep an object from outside is looked into, and how many parts are compared
-MOST_PARTS = 100
+DEPTH = 3  # how deep an object from outside is looked into, and how many parts are compared;
+MOST_DEEP, MOST_PARTS = 100, 2000  # of more than the first number not what these hold
 MODES = ("gradients", *vars(config))
 
 
@@ -98,18 +98,34 @@ def watch_outside(function: Function, trace: Trace) -> None:
     """Watch each global name and each variable of an outer function that a function reads."""
     waiting: list[object] = [function]
     seen: set[int] = set()
+    watch_objects(trace, waiting)
     while waiting:
-        code_owner = _plain_function(waiting.pop())
+        value = waiting.pop()
+        held = _held_by(value)
+        watch_objects(trace, held)
+        trace.kept += held
+        waiting += held
+        code_owner = _plain_function(value)
         if code_owner is None or id(code_owner) in seen:
             continue
         seen.add(id(code_owner))
         waiting += _watch_function(code_owner, trace)
 
 
+def _held_by(value: object) -> list[object]:
+    """Return what a method or a part of a call is bound to."""
+    if isinstance(value, partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    return [value.__self__] if isinstance(value, MethodType) else []
+
+
 def _plain_function(value: object) -> FunctionType | None:
     """Return the Python function that a value calls, unless it belongs to this package."""
+    kind: Any = type(value)  # Any: mypy misses the hash of a class
     if isinstance(value, Module):
         value = type(value).forward
+    elif _is_of_user(kind) and callable(value):
+        value = kind.__call__
     if isinstance(value, MethodType):
         value = value.__func__
     value = getattr(value, "__wrapped__", value)
@@ -126,30 +142,19 @@ def _watch_function(function: FunctionType, trace: Trace) -> list[object]:
     found: list[object] = []
     outer = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     for name, cell in outer:
-        found += _watch_value(trace, (id(cell), name), name, _reader_of_cell(cell))
+        found += _watch_value(trace, (id(cell), name), name, Place(cell))
     space = function.__globals__
     for name in _global_names(function.__code__):
         if name in space and name not in vars(builtins):
-            key = (id(space), name)
-            found += _watch_value(trace, key, name, partial(space.get, name))
+            found += _watch_value(trace, (id(space), name), name, Place(space, name))
     return found
 
 
-def _reader_of_cell(cell: CellType) -> Callable[[], object]:
-    def read() -> object:
-        try:
-            return cell.cell_contents
-        except ValueError:  # not filled yet
-            return None
-
-    return read
-
-
-def _watch_value(trace: Trace, key: object, name: str, read: Callable[[], object]) -> list[object]:
-    value = read()
+def _watch_value(trace: Trace, key: object, name: str, place: Place) -> list[object]:
+    value = place.read()
     if isinstance(value, ModuleType):
         return []
-    trace.watch(key, name, lambda: _deep_fact(read(), DEPTH, None))
+    trace.watch(key, name, lambda: _deep_fact(place.read(), DEPTH, None), place)
     _deep_fact(value, DEPTH, trace.kept)
     return [value]
 
@@ -157,23 +162,27 @@ def _watch_value(trace: Trace, key: object, name: str, read: Callable[[], object
 def watch_objects(trace: Trace, objects: list[object]) -> None:
     """Watch what arguments hold that are known by identity."""
     for value in objects:
-        if _parts_outside(value) is not None:
-            name = f"what {type(value).__name__} holds"
-            trace.watch(id(value), name, partial(_deep_fact, value, DEPTH, None))
-            _deep_fact(value, DEPTH, trace.kept)
+        if parts_outside(value) is not None:
+            _watch_value(trace, id(value), f"what {type(value).__name__} holds", Place(value))
 
 
 def _deep_fact(value: object, depth: int, kept: list[object] | None) -> Fact:
     """Return what is compared of a value and of what it holds; keep what is known by identity."""
     if kept is not None:
         kept.append(value)
-    parts = _parts_outside(value) if depth else None
+    parts = parts_outside(value) if depth else None
     if parts is None or len(parts) > MOST_PARTS:
         return fact_of(value)
-    return (type(value), id(value), [_deep_fact(each, depth - 1, kept) for each in parts])
+    inside = depth_inside(depth, parts)
+    return (type(value), id(value), [_deep_fact(each, inside, kept) for each in parts])
 
 
-def _parts_outside(value: object) -> list[object] | None:
+def depth_inside(depth: int, parts: Sequence[object]) -> int:
+    """Return how many levels of some parts are looked into."""
+    return depth - 1 if len(parts) <= MOST_DEEP else 0
+
+
+def parts_outside(value: object) -> list[object] | None:
     """Return what a nest, or an object of a class of the user's, holds."""
     if isinstance(value, (list, tuple)):
         return list(value)
@@ -200,11 +209,14 @@ def _global_names(code: CodeType) -> Iterator[str]:
 
 
 def watch_modules(trace: Trace, objects: list[object]) -> None:
-    """Watch the attributes of each module that ran, or that is an argument, and of all inside."""
-    used = [*trace.modules, *[each for each in objects if isinstance(each, Module)]]
+    """Watch the attributes of each module that ran, or that is known, and of all inside."""
+    known = (*objects, *trace.kept)
+    used = [*trace.modules, *[each for each in known if isinstance(each, Module)]]
     modules = list(dict.fromkeys([inner for each in used for inner in each.modules()]))
     if modules:
-        trace.watch(Module, "an attribute of a module", _ModuleWatch(modules).change)
+        watch = _ModuleWatch(modules)
+        trace.watch(Module, "an attribute of a module", watch.change)
+        trace.kept += [value for _, value in watch.attributes()]
 
 
 class _ModuleWatch:
@@ -228,9 +240,10 @@ class _ModuleWatch:
         return ""
 
     def _facts(self) -> list[tuple[str, Fact]]:
-        return [
-            (name, fact_of(value))
-            for module in self._modules
-            for held in (vars(module), *[vars(module)[each] for each in REGISTRIES])
-            for name, value in held.items()
-        ]
+        return [(name, fact_of(value)) for name, value in self.attributes()]
+
+    def attributes(self) -> Iterator[tuple[str, object]]:
+        """Give the name and the value of each."""
+        for module in self._modules:
+            for held in (vars(module), *[vars(module)[each] for each in REGISTRIES]):
+                yield from held.items()

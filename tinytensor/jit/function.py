@@ -13,11 +13,11 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from tinytensor.captures import LAUNCHES, wants_schedule
 from tinytensor.config import CHANGES, config
 from tinytensor.jit.build import Obstacle, build_program
-from tinytensor.jit.direct import Quick, Tally
+from tinytensor.jit.demands import demands_of
+from tinytensor.jit.direct import Direct, Tally, make_direct
 from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_objects, watch_outside
 from tinytensor.jit.open import OTHERS, Failure, OpenProgram, find_opening, trace_open
 from tinytensor.jit.program import MISS, Program
-from tinytensor.jit.quick import write_quick
 from tinytensor.jit.structure import Fact, Flat, flatten
 from tinytensor.jit.words import changed, restructured, told_of
 from tinytensor.records import dataclass
@@ -58,7 +58,7 @@ class Entry:
     key: Key
     names: list[str]
     tally: Tally
-    quick: Quick | None = None
+    direct: Direct | None = None
 
     def record(self) -> ProgramRecord:
         """Tell users of it."""
@@ -125,8 +125,7 @@ class Jitted(Generic[P, R]):
 
     def _run_open(self, flat: Flat, key: Key) -> Any:  # noqa: ANN401 - what the function gives
         for program in self._open:
-            values = program.values(key)
-            found = MISS if values is None else program.run(values, flat.tensors)
+            found = program.run(key, flat.tensors)
             if found is not MISS:
                 return found
         return MISS
@@ -152,7 +151,7 @@ class Jitted(Generic[P, R]):
                 return MISS
             except Failure:
                 return MISS
-        others = [each.complaint(key) for each in self._open]
+        others = [each.complaint(key, flat.tensors) for each in self._open]
         earlier = [f"; an earlier one does not serve: {each}" for each in others if each != OTHERS]
         why = changed(names, was, key) or "dynamic is True"
         self._remark(f"traced for all sizes: {why}{''.join(earlier[-1:])}")
@@ -171,6 +170,7 @@ class Jitted(Generic[P, R]):
         names = names_of(self._parameters(), args, kwargs, flat)
         self._say_why(names, key, complaint)
         trace = Trace()
+        given = demands_of(args, kwargs)  # the function may change what they hold
         with TRACING:
             with tracing(trace):
                 watch_outside(self.function, trace)
@@ -192,9 +192,7 @@ class Jitted(Generic[P, R]):
                 raise
             trace.restore()
             entry = Entry(program, key, names, Tally())
-            if not flat.objects and all(each._view is None for each in flat.tensors):
-                kinds = [type(each) for each in flat.tensors]
-                entry.quick = write_quick(program, kinds, MODE.get(), entry.tally)
+            entry.direct = make_direct(program, given, MODE.get(), entry.tally)
             self._keep(entry)
             result: R = program.run_first(flat.tensors)
             return result
@@ -202,10 +200,10 @@ class Jitted(Generic[P, R]):
     def _arm(self, entry: Entry) -> None:
         """Try a program first from now on, until a setting changes."""
         changes = CHANGES.count  # read before what it counts
-        if LAUNCHES or TRACES:  # a written-out call tells nobody of its launches, and asks no trace
+        if LAUNCHES or TRACES:  # C tells nobody of its launches, and asks no trace
             return
         entry.tally.changes = changes
-        if entry.quick is not None and not entry.program.in_place.replay.is_shown:
+        if entry.direct is not None and not entry.program.in_place.replay.is_shown:
             self._armed = [entry, *[each for each in self._armed if each is not entry]]
             self._link()
 
@@ -217,8 +215,8 @@ class Jitted(Generic[P, R]):
             return known()._call(*args, **kwargs)
 
         for entry in reversed(self._armed):
-            assert entry.quick is not None, "only what is written out is armed"
-            entry.tally.next, way = way, entry.quick
+            assert entry.direct is not None, "only what C makes is armed"
+            entry.tally.next, way = way, entry.direct
         self.__call__ = way
 
     def _keep(self, entry: Entry) -> None:

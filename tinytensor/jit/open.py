@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from tinytensor.grad import requires_gradient
-from tinytensor.jit.build import Obstacle, ProgramGraph, check_leaks
+from tinytensor.jit.build import Obstacle, Outside, ProgramGraph, check_leaks
 from tinytensor.jit.facts import ASPECTS, MODES, watch_modules, watch_objects, watch_outside
 from tinytensor.jit.program import (
     MISS,
@@ -23,6 +23,7 @@ from tinytensor.jit.program import (
     Origin,
     Output,
     Program,
+    Reader,
     Run,
     Slot,
     Source,
@@ -30,7 +31,6 @@ from tinytensor.jit.program import (
     spec_of,
 )
 from tinytensor.jit.structure import Builder, Fact, Flat, Nest, builder_of, tensors_in, with_ints
-from tinytensor.jit.words import watched
 from tinytensor.ops.extents import index_at
 from tinytensor.ops.op import Op
 from tinytensor.ops.size import bind, bind_again, now, recorded_claims, size_of, value_of
@@ -141,6 +141,7 @@ class OpenProgram:
     variables: tuple[UOp, ...]
     claims: tuple[UOp, ...]
     sources: tuple[OpenSource, ...]
+    readers: tuple[Reader, ...]
     watches: tuple[Watch, ...]
     kept: tuple[object, ...]
     graph: ProgramGraph
@@ -152,14 +153,7 @@ class OpenProgram:
     bound: OrderedDict[tuple[int, ...], Program] = field(default_factory=OrderedDict)
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
-    def values(self, key: Key) -> tuple[int, ...] | None:
-        """Return the values of the variables in a call, if it is one of this program."""
-        if self.complaint(key):
-            return None
-        found = self.opening.values(key)
-        return None if found is None else tuple(found)
-
-    def complaint(self, key: Key) -> str:
+    def complaint(self, key: Key, tensors: Sequence[TensorBase]) -> str:
         """Say why a call is none of this program; nothing if it is."""
         if self.opening.closed(key) != self.key:
             return OTHERS
@@ -173,24 +167,20 @@ class OpenProgram:
                     return f"{value} is not from {each.attrs.least} to {each.attrs.most}"
             if not all(index_at(claim, known) for claim in self.claims):
                 return "the function does something else for these sizes"
-        for watch in self.watches:
-            now = watch.read()
-            if now != watch.known:
-                return watched(watch.name, watch.known, now)
-        return ""
+        program = self._program(key)
+        return program.complaint(tensors, program.cells(tensors))
 
-    def run(self, values: tuple[int, ...], tensors: Sequence[TensorBase]) -> Nest:
-        """Make a call; MISS when a tensor from outside is of another kind than it was."""
-        program = self._program(values)
-        cells = program.cells(tensors)
-        kinds = zip(cells, program.sources, strict=True)
-        if len({*map(id, cells)}) < len(cells) or any(a.spec != b.spec for a, b in kinds):
+    def run(self, key: Key, tensors: Sequence[TensorBase]) -> Nest:
+        """Make a call; MISS if it is none of this program."""
+        if self.complaint(key, tensors):
             return MISS
         self.calls += 1
-        return program.run(tensors, cells)
+        program = self._program(key)
+        return program.run(tensors, program.cells(tensors))
 
-    def _program(self, values: tuple[int, ...]) -> Program:
-        """Return the program for some values: the same kernels on memory of other sizes."""
+    def _program(self, key: Key) -> Program:
+        """Return the program for the values of a call: the kernels on memory of other sizes."""
+        values = tuple(self.opening.values(key) or ())
         with self.lock:
             found = self.bound.get(values)
             if found is None:
@@ -214,7 +204,7 @@ class OpenProgram:
                 return graph.prepare({})
 
         return Program(
-            readers=(),
+            readers=self.readers,
             sources=tuple([Source(*pair) for pair in zip(finders, specs, strict=True)]),
             slots=tuple(graph.slots.values()),
             actions=(),
@@ -339,17 +329,16 @@ def _taken_down(
     sources: list[OpenSource] = []
     nodes = [each.uop for each in results]
     writes: list[Write] = []
-    places = {tensor.cell: place for place, tensor in reversed(list(enumerate(flat.tensors)))}
-    for number, (cell, state) in enumerate(trace.cells.items()):
+    outside = Outside(trace, flat.tensors)
+    known = zip(trace.cells.items(), outside.sources(), strict=True)
+    for number, ((cell, state), source) in enumerate(known):
         shown = leaves.get(cell, state.leaf)
         if cell.uop is not leaves.get(cell, state.uop):
             writes.append(Write(number, len(nodes)))
             nodes.append(cell.uop)
         (like,) = rebound([shown], own)
         stands[shown] = buffer(like.dtype, like.shape, like.attrs.device)
-        place = places.get(cell)
-        find = Finder(place, state.tensor if place is None else None)
-        sources.append(OpenSource(find, stands[shown]))
+        sources.append(OpenSource(source.find, stands[shown]))
     values = rebound(nodes, {**stands, **own})
     slots = _slots_of(list(stands.values()), values)
     numbers = {id(each): number for number, each in enumerate(results)}
@@ -360,6 +349,7 @@ def _taken_down(
         variables=tuple(own.values()),
         claims=substitute_all(tuple(claims), own),
         sources=tuple(sources),
+        readers=tuple(outside.readers()),
         watches=tuple(trace.watches.values()),
         kept=tuple([*trace.kept, *flat.objects]),
         graph=ProgramGraph(values, slots, results[0].device if results else ""),

@@ -124,9 +124,9 @@ class Optimizer:
         their values cost nothing here. Returns what the closure does.
         """
         if ACTIVE.trace is not None:
-            ACTIVE.trace.watch(
-                self, f"an option or the state of {type(self).__name__}", self._facts
-            )
+            name = f"an option or the state of {type(self).__name__}"
+            ACTIVE.trace.watch(self, name, self._facts)
+            ACTIVE.trace.kept += [each for group in self.param_groups for each in group["params"]]
         loss = None
         if closure is not None:
             with enable_grad():

@@ -101,13 +101,6 @@ class Buffer:
         return f"Buffer({self.device.name}, {self.nbytes} bytes at {self.address:#x})"
 
 
-class Block(Buffer):
-    """A buffer whose maker fills in what it has: where a call of Python's would be felt."""
-
-    __slots__ = ()
-    __init__ = object.__init__  # takes nothing
-
-
 class BufferPart(Buffer):
     """Some bytes of a buffer."""
 
@@ -189,7 +182,7 @@ class CachingAllocator:
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """What allocates one size; a written-out call takes a block from the free ones itself."""
+    """What allocates one size; where C makes a call it takes a block off the shelf itself."""
 
     allocator: CachingAllocator
     nbytes: int

@@ -25,7 +25,6 @@ from tinytensor.runtime.probe import probe_target, read_processor
 from tinytensor.runtime.steps import (
     HAS_PLAIN_OBJECTS,
     NOTHING,
-    Table,
     WholeCall,
     Words,
     make_builtin,
@@ -132,12 +131,14 @@ class CpuDevice(HostDevice[Executable]):
         workspace = self._workspace_taker(workspace_bytes) if workspace_bytes else None
         places = tuple([(base, 0) for base in bases])
         start = make_builtin(self._runner.step, table, None)
-        whole = functools.partial(self._whole, table) if HAS_PLAIN_OBJECTS else None
-        return [Start(Launcher(start, workspace, whole=whole), places)]
+        return [Start(Launcher(start, workspace), places)]
 
-    def _whole(self, table: Table, call: WholeCall) -> Callable[..., Any]:
+    def whole(self, call: WholeCall) -> Callable[..., Any] | None:
+        """Return what does all of a call, if C knows its way among Python's objects."""
+        if not HAS_PLAIN_OBJECTS:
+            return None
         found = ctypes.addressof(ctypes.c_int.in_dll(self._runner.library, "runner_whole"))
-        made: Callable[..., Any] = make_builtin(found, write_call(table, call), None)
+        made: Callable[..., Any] = make_builtin(found, write_call(call), None)
         return made
 
     @functools.cached_property

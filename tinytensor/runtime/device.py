@@ -17,7 +17,6 @@ from tinytensor.ops.program import Program
 from tinytensor.records import dataclass
 from tinytensor.runtime.buffer import Buffer, BufferPart, CachingAllocator, MemoryUse
 from tinytensor.runtime.lock import ForkSafeLock
-from tinytensor.runtime.steps import WholeCall
 from tinytensor.target import Target
 
 HostBytes = bytes | bytearray | memoryview | npt.NDArray[np.generic]
@@ -40,13 +39,12 @@ class Launcher:
     """What starts some work when it is called with the addresses of its params.
 
     If there is a `workspace`, the address that it returns comes last. `told` says in a phrase how
-    several kernels start. `whole` makes what does all of a call, where the device can.
+    several kernels start.
     """
 
     start: Callable[..., object]
     workspace: Callable[[], int] | None
     told: Callable[[], str] | None = None
-    whole: Callable[[WholeCall], Callable[..., Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,20 @@ typedef struct object {
     struct object *kind;
     struct object *slots[];
 } PyObject;
-extern PyObject _Py_NoneStruct, *PyExc_TypeError;
+enum { PY_EQ = 2, PY_NE = 3 };
+struct cell {
+    word references;
+    PyObject *kind, *content;
+};
+extern PyObject _Py_NoneStruct, PyCell_Type, *PyExc_TypeError;
+extern void PyErr_Clear(void);
+extern long PyTuple_Size(PyObject *), PyDict_Size(PyObject *);
+extern PyObject *PyTuple_GetItem(PyObject *, long);
+extern PyObject *PyDict_GetItemWithError(PyObject *, PyObject *);
+extern int PyDict_Next(PyObject *, long *, PyObject **, PyObject **);
+extern PyObject *PyObject_GetAttr(PyObject *, PyObject *);
+extern int PyObject_RichCompareBool(PyObject *, PyObject *, int);
+extern double PyFloat_AsDouble(PyObject *);
 extern PyObject *PyErr_Occurred(void);
 extern char *PyBytes_AsString(PyObject *);
 extern long PyList_Size(PyObject *);
@@ -114,48 +127,250 @@ static PyObject *release_block(PyObject *buffer, PyObject *nothing)
     return &_Py_NoneStruct;
 }
 
-/* A whole call, as runtime/steps.py writes it. Its parts are first the addresses of blocks, each
-   from a shelf, and then objects, each of a kind with words for its slots: an object, nothing, or
-   1 and more for an earlier part. The last parts are the results. */
-struct source {
-    PyObject *kind, *spec;
+/* What a value has to be: of a class; where something is known of it, that or equal to it; what it
+   holds has to be what follows, of a dict the keys before the values. */
+enum { TENSOR, SAME, EQUAL, REAL, LIST, TUPLE, DICT, VARIABLES };
+struct demand {
+    PyObject *kind, *known;
+    word look, parts;
 };
+
+/* What Python reads outside of the arguments: a global by its name, what a cell of a closure holds,
+   or an object. It is as demanded, or `read` gives what is `known`. */
+struct watch {
+    PyObject *holder, *name, *read, *known;
+    const struct demand *demand;
+};
+
+/* An argument, or a tensor from outside: how it sees the cell of a source. */
+struct tensor {
+    PyObject *outside, *view;
+    word has_gradient, source;
+};
+
+/* A whole call, as runtime/steps.py writes it. It knows its tensors and their cells; it makes its
+   parts, first the addresses of blocks, each from a shelf, and then objects, each of a kind with
+   words for its slots. A word is an object, nothing, or 1 and more for a tensor, cell or part. */
 struct part {
     PyObject *from;
     word count;
     const word *slots;
 };
-struct call {
+
+/* Kernels to run by a table, or a function of Python to call with addresses: each is that of a
+   memory, of a block or a constant, and what is added to it. One of scratch memory may follow. */
+struct start {
     const word *table;
-    word view, cell, memory, spec, settings, fits, calls, next; /* numbers of slots */
-    PyObject *changes, *tally, *mode, *is_enabled, *workspace, *restock, *build;
-    word sources, blocks, parts, results;
-    const struct source *source;
+    PyObject *function, *workspace;
+    word count;
+    const word *places;
+};
+struct call {
+    word view, gradient, cell, leaf, lifted, memory, spec, settings, fits, calls, next; /* slots */
+    PyObject *changes, *tally, *mode, *is_enabled, *no_cuts, *find, *restock, *build, *names;
+    PyObject *variables;
+    word given, tensors, sources, watches, blocks, parts, results, starts;
+    const struct demand *demand;
+    const struct watch *watch;
+    const struct tensor *tensor;
+    PyObject *const *specs;
     const struct part *part;
-    const word *order;
+    const word *result;
+    const struct start *start;
 };
 
-static int holds(const struct call *call, PyObject *const *arguments, PyObject **memories)
+static int is_known(const struct demand *demand, PyObject *value)
 {
-    for (word i = 0; i < call->sources; i++) {
-        const struct source *source = call->source + i;
-        PyObject *tensor = arguments[i];
-        if (tensor->kind != source->kind || tensor->slots[call->view] != &_Py_NoneStruct)
-            return 0;
-        PyObject *cell = tensor->slots[call->cell];
-        memories[i] = cell->slots[call->memory];
-        if (memories[i] == &_Py_NoneStruct || cell->slots[call->spec] != source->spec)
-            return 0;
-        for (word j = 0; j < i; j++)
-            if (cell == arguments[j]->slots[call->cell])
+    if (!demand->known || value == demand->known)
+        return 1;
+    if (demand->look == EQUAL)
+        return PyObject_RichCompareBool(value, demand->known, PY_EQ) == 1;
+    if (demand->look != REAL)
+        return 0;
+    double found = PyFloat_AsDouble(value), known = PyFloat_AsDouble(demand->known);
+    return !__builtin_memcmp(&found, &known, sizeof found);
+}
+
+static const struct demand *fit(const struct call *, const struct demand *, PyObject *,
+                                PyObject ***);
+
+static const struct demand *fit_items(const struct call *call, const struct demand *demand,
+                                      PyObject *value, PyObject ***tensors)
+{
+    const struct demand *part = demand + 1;
+    int is_list = demand->look == LIST;
+    if ((is_list ? PyList_Size(value) : PyTuple_Size(value)) != (long)demand->parts)
+        return 0;
+    for (word i = 0; part && i < demand->parts; i++)
+        part = fit(call, part, is_list ? PyList_GetItem(value, i) : PyTuple_GetItem(value, i),
+                   tensors);
+    return part;
+}
+
+static const struct demand *fit_pairs(const struct call *call, const struct demand *demand,
+                                      PyObject *dict, PyObject ***tensors)
+{
+    const struct demand *part = demand + 1;
+    PyObject *key, *value;
+    int is_value = demand->look == VARIABLES;
+    if (PyDict_Size(dict) * (2 - is_value) != (long)demand->parts)
+        return 0;
+    for (; is_value < 2; is_value++)
+        for (long at = 0; part && PyDict_Next(dict, &at, &key, &value);)
+            part = fit(call, part, is_value ? value : key, tensors);
+    return part;
+}
+
+/* Gives the demand behind; or 0, perhaps with an error. */
+static const struct demand *fit(const struct call *call, const struct demand *demand,
+                                PyObject *value, PyObject ***tensors)
+{
+    if (value->kind != demand->kind || !is_known(demand, value))
+        return 0;
+    if (demand->look == TENSOR)
+        *(*tensors)++ = value;
+    if (demand->look < LIST)
+        return demand + 1;
+    if (demand->look < DICT)
+        return fit_items(call, demand, value, tensors);
+    if (demand->look == DICT)
+        return fit_pairs(call, demand, value, tensors);
+    PyObject *dict = PyObject_GetAttr(value, call->variables);
+    const struct demand *end = dict ? fit_pairs(call, demand, dict, tensors) : 0;
+    Py_DecRef(dict);
+    return end;
+}
+
+static int fits_watch(const struct call *call, const struct watch *watch)
+{
+    PyObject *value = watch->holder;
+    if (watch->name)
+        value = PyDict_GetItemWithError(value, watch->name);
+    else if (value && value->kind == &PyCell_Type)
+        value = ((struct cell *)value)->content;
+    if (!value)
+        value = &_Py_NoneStruct;
+    Py_IncRef(value);
+    int fits = watch->demand && fit(call, watch->demand, value, 0);
+    Py_DecRef(value);
+    if (fits)
+        return 1;
+    PyErr_Clear();
+    PyObject *now = PyObject_CallNoArgs(watch->read);
+    fits = now && PyObject_RichCompareBool(now, watch->known, PY_NE) == 0;
+    Py_DecRef(now);
+    return fits;
+}
+
+static int are_distinct(PyObject *const *cells, word count)
+{
+    word size = 4;
+    if (count < 2)
+        return 1;
+    while (size < 2 * count)
+        size *= 2;
+    PyObject *seen[size];
+    __builtin_memset(seen, 0, sizeof seen);
+    for (word i = 0; i < count; i++) {
+        word at = (word)cells[i] * 0x9e3779b97f4a7c15 >> 32 & (size - 1);
+        for (; seen[at]; at = (at + 1) & (size - 1))
+            if (seen[at] == cells[i])
                 return 0;
+        seen[at] = cells[i];
     }
+    return 1;
+}
+
+static int fits_arguments(const struct call *call, PyObject *const *arguments, long count,
+                          PyObject *names, PyObject **tensors)
+{
+    const struct demand *demand = call->demand;
+    word given = count + (names ? PyTuple_Size(names) : 0);
+    if (given != call->given)
+        return 0;
+    if (names ? PyObject_RichCompareBool(names, call->names, PY_EQ) != 1
+              : PyTuple_Size(call->names) > 0)
+        return 0;
+    for (word i = 0; demand && i < given; i++)
+        demand = fit(call, demand, arguments[i], &tensors);
+    return demand != 0;
+}
+
+static int has_memory(const struct call *call, PyObject *cell)
+{
+    return cell->slots[call->memory] != &_Py_NoneStruct;
+}
+
+/* Lets Python look where the value of a tensor lies, if it is there; gives -1 for another try. */
+static int find_memory(const struct call *call, PyObject *tensor)
+{
+    PyObject *leaf = tensor->slots[call->cell]->slots[call->leaf];
+    if (!leaf || leaf == &_Py_NoneStruct)
+        return 0;
+    Py_IncRef(tensor);
+    PyObject *cell = PyObject_Vectorcall(call->find, &tensor, 1, 0);
+    Py_DecRef(tensor);
+    Py_DecRef(cell);
+    return cell ? -1 : 0;
+}
+
+/* Whether the cells are as they were; then it holds the tensors, the cells and their memories. */
+static int fits_tensors(const struct call *call, PyObject **tensors, PyObject **memories)
+{
+    PyObject **cells = tensors + call->tensors;
+    __builtin_memset(cells, 0, call->sources * sizeof *cells);
+    for (word i = 0; i < call->tensors; i++) {
+        const struct tensor *known = call->tensor + i;
+        if (known->outside)
+            tensors[i] = known->outside;
+        PyObject *const *slots = tensors[i]->slots, **cell = cells + known->source;
+        if (slots[call->view] != known->view || (*cell && *cell != slots[call->cell])
+            || (slots[call->gradient] != &_Py_NoneStruct) != (int)known->has_gradient)
+            return 0;
+        *cell = slots[call->cell];
+        if (!has_memory(call, *cell))
+            return find_memory(call, tensors[i]);
+    }
+    for (word i = 0; i < call->sources; i++) {
+        PyObject *const *slots = cells[i]->slots;
+        memories[i] = slots[call->memory];
+        if (slots[call->spec] != call->specs[i] || slots[call->lifted] != call->no_cuts)
+            return 0;
+    }
+    if (!are_distinct(cells, call->sources))
+        return 0;
+    for (word i = 0; i < call->tensors + call->sources; i++)
+        Py_IncRef(tensors[i]);
+    for (word i = 0; i < call->sources; i++)
+        Py_IncRef(memories[i]);
+    return 1;
+}
+
+static void let_go(PyObject *const *objects, word count)
+{
+    for (word i = 0; i < count; i++)
+        Py_DecRef(objects[i]);
+}
+
+static int holds(const struct call *call, PyObject *const *arguments, long count, PyObject *names,
+                 PyObject **made, PyObject **memories)
+{
     if (call->changes->slots[call->settings] != call->tally->slots[call->fits])
         return 0;
     PyObject *is_enabled = 0;
     PyContextVar_Get(call->mode, 0, &is_enabled);
     Py_DecRef(is_enabled);
-    return is_enabled == call->is_enabled;
+    int fits = is_enabled == call->is_enabled;
+    for (word i = 0; fits && i < call->watches; i++) /* first, as it may run Python */
+        fits = fits_watch(call, call->watch + i);
+    fits = -fits;
+    for (word i = 0; fits < 0 && i <= call->tensors; i++)
+        fits = fits_arguments(call, arguments, count, names, made)
+                   ? fits_tensors(call, made, memories)
+                   : 0;
+    if (fits < 1)
+        PyErr_Clear();
+    return fits > 0;
 }
 
 static int take_blocks(const struct call *call, PyObject **made)
@@ -184,51 +399,36 @@ static PyObject *make_part(const struct part *part, PyObject *const *made, word 
     return object;
 }
 
-static int make_parts(const struct call *call, PyObject **made)
+static int make_parts(const struct call *call, PyObject **made, word known)
 {
     for (word i = call->blocks; i < call->parts; i++) {
-        made[i] = make_part(call->part + i, made, i);
-        if (made[i])
+        made[known + i] = make_part(call->part + i, made, known + i);
+        if (made[known + i])
             continue;
         for (word j = i - call->blocks; j < call->blocks; j++) /* no buffer gives it back */
-            put_block((const struct shelf *)call->part[j].from, made[j]);
-        while (i--)
-            Py_DecRef(made[i]);
+            put_block((const struct shelf *)call->part[j].from, made[known + j]);
+        let_go(made + known, i);
         return 0;
     }
     return 1;
 }
 
-static PyObject *give(const struct call *call, PyObject **results)
+static PyObject *give(const struct call *call, PyObject *const *made)
 {
+    PyObject *first = call->results ? made[call->result[0] - 1] : 0;
     if (call->build == &_Py_NoneStruct) {
-        Py_IncRef(*results);
-        return *results;
+        Py_IncRef(first);
+        return first;
     }
     PyObject *list = PyList_New(call->results);
     for (word i = 0; list && i < call->results; i++) {
-        Py_IncRef(results[i]);
-        PyList_SetItem(list, i, results[i]);
+        PyObject *result = made[call->result[i] - 1];
+        Py_IncRef(result);
+        PyList_SetItem(list, i, result);
     }
     PyObject *built = list ? PyObject_Vectorcall(call->build, &list, 1, 0) : 0;
     Py_DecRef(list);
     return built;
-}
-
-static void launch(const struct call *call, PyObject *const *memories, PyObject *const *made,
-                   word scratch)
-{
-    word addresses[call->sources + call->blocks + 1], bases[call->table[0]];
-    word *next = addresses;
-    for (word i = 0; i < call->sources; i++)
-        *next++ = (word)PyLong_AsVoidPtr(memories[i]->slots[runner_places.address]);
-    for (word i = 0; i < call->blocks; i++)
-        *next++ = (word)PyLong_AsVoidPtr(made[i]);
-    *next = scratch;
-    bases[0] = 0;
-    for (word i = 1; i < call->table[0]; i++)
-        bases[i] = addresses[call->order[i - 1]];
-    run(call->table, bases);
 }
 
 static word ask(PyObject *function) /* for a number above 0 */
@@ -239,6 +439,46 @@ static word ask(PyObject *function) /* for a number above 0 */
     return found;
 }
 
+static int call_with(PyObject *function, const word *addresses, word count)
+{
+    PyObject *numbers[count + 1];
+    for (word i = 0; i < count; i++)
+        numbers[i] = PyLong_FromLongLong(addresses[i]);
+    PyObject *result = PyObject_Vectorcall(function, numbers, count, 0);
+    let_go(numbers, count);
+    Py_DecRef(result);
+    return result != 0;
+}
+
+static int launch(const struct start *start, const word *addresses, word count)
+{
+    word bases[start->count + 2], *next = bases;
+    *next++ = 0;
+    for (word i = 0; i < start->count; i++) {
+        word base = start->places[2 * i];
+        *next++ = (base < count ? addresses[base] : base) + start->places[2 * i + 1];
+    }
+    if (start->workspace && !(*next++ = ask(start->workspace)))
+        return 0;
+    if (!start->table)
+        return call_with(start->function, bases + 1, next - bases - 1);
+    run(start->table, bases);
+    return 1;
+}
+
+static int launch_all(const struct call *call, PyObject *const *memories, PyObject *const *blocks)
+{
+    word addresses[call->sources + call->blocks + 1], *next = addresses;
+    for (word i = 0; i < call->sources; i++)
+        *next++ = (word)PyLong_AsVoidPtr(memories[i]->slots[runner_places.address]);
+    for (word i = 0; i < call->blocks; i++)
+        *next++ = (word)PyLong_AsVoidPtr(blocks[i]);
+    for (word i = 0; i < call->starts; i++)
+        if (!launch(call->start + i, addresses, next - addresses))
+            return 0;
+    return 1;
+}
+
 static void count_call(PyObject **calls)
 {
     PyObject *before = *calls;
@@ -246,33 +486,50 @@ static void count_call(PyObject **calls)
     Py_DecRef(before);
 }
 
+static PyObject *hand_on(PyObject *next, PyObject *const *arguments, long count, PyObject *names)
+{
+    Py_IncRef(next); /* another thread may put other ways there */
+    PyObject *result = PyObject_Vectorcall(next, arguments, count, names);
+    Py_DecRef(next);
+    return result;
+}
+
+/* Holds what a call reads and takes the blocks; 0 where it is another call, below it without. */
+static int begin(const struct call *call, PyObject *const *arguments, long count, PyObject *names,
+                 PyObject **made, PyObject **memories)
+{
+    word known = call->tensors + call->sources;
+    if (!holds(call, arguments, count, names, made, memories))
+        return 0;
+    if (take_blocks(call, made + known))
+        return 1;
+    let_go(memories, call->sources);
+    let_go(made, known);
+    return -1;
+}
+
 static PyObject *call_step(PyObject *self, PyObject *const *arguments, long count, PyObject *names)
 {
     const struct call *call = (const struct call *)PyBytes_AsString(self);
-    PyObject *memories[call->sources + 1], *made[call->parts];
-    word scratch = 0;
-    int fits = !names && count == (long)call->sources && holds(call, arguments, memories);
-    if (fits && call->workspace != &_Py_NoneStruct && !(scratch = ask(call->workspace)))
-        return 0;
-    if (fits && !take_blocks(call, made)) {
+    word known = call->tensors + call->sources;
+    PyObject *memories[call->sources + 1], *made[known + call->parts + 1], *result = 0;
+    int begun = begin(call, arguments, count, names, made, memories);
+    if (begun < 0) {
         if (!ask(call->restock))
             return 0;
-        fits = holds(call, arguments, memories) && take_blocks(call, made);
+        begun = begin(call, arguments, count, names, made, memories);
     }
-    if (!fits)
-        return PyObject_Vectorcall(call->tally->slots[call->next], arguments, count, names);
-    for (word i = 0; i < call->sources; i++)
-        Py_IncRef(memories[i]); /* others may drop them while the kernels run */
-    PyObject *result = 0;
-    if (make_parts(call, made)) {
-        launch(call, memories, made, scratch);
-        count_call(&call->tally->slots[call->calls]);
-        result = give(call, made + call->parts - call->results);
-        for (word i = 0; i < call->parts; i++)
-            Py_DecRef(made[i]);
+    if (begun <= 0)
+        return hand_on(call->tally->slots[call->next], arguments, count, names);
+    if (make_parts(call, made, known)) {
+        if (launch_all(call, memories, made + known)) {
+            count_call(&call->tally->slots[call->calls]);
+            result = give(call, made);
+        }
+        let_go(made + known, call->parts);
     }
-    for (word i = 0; i < call->sources; i++)
-        Py_DecRef(memories[i]);
+    let_go(made, known);
+    let_go(memories, call->sources);
     return result;
 }
 

@@ -7,7 +7,7 @@ import functools
 import os
 import struct
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tinytensor.ops.program import Program
@@ -61,7 +61,7 @@ def write_table(steps: Sequence[Words], bases: int, works: Sequence[Any]) -> Tab
     for each in steps:
         table += [each.function, len(each.given)]
         table += [word for pair in each.given for word in pair]
-    return _table(table, *works)
+    return words_table(table, *works)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,44 +77,30 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class WholeCall:
-    """What C checks, takes, makes and gives in a call.
+    """What C checks, takes, makes and gives in a call, as its struct of that name tells.
 
-    It reads `slots` of classes, by name. The arguments are tensors of `kinds`, whose cells have
-    `specs`. Of the parts the first are `blocks`, the last `results`. Each base of the steps is an
-    address, by its `order` among those of the arguments, of the blocks and of scratch memory.
+    It reads `slots` of classes, by name. The words of `rows` point to what `keeps` holds.
     """
 
     slots: Sequence[tuple[type, str]]
-    changes: object
-    tally: object
-    mode: object
-    is_enabled: bool
-    workspace: Callable[[], int] | None
-    restock: Callable[[], bool]
-    build: Callable[..., Any] | None  # Any: what the user's function returns
-    kinds: Sequence[type]
-    specs: Sequence[object]
-    parts: Sequence[Part]
-    blocks: int
-    results: int
-    order: Sequence[int]
+    objects: Sequence[object]
+    counts: Sequence[int]
+    rows: Sequence[Table]
+    keeps: object
 
 
-def write_call(table: Table, call: WholeCall) -> Table:
-    """Write what C reads of a call that runs the steps of a table."""
-    pairs = zip(call.kinds, call.specs, strict=True)
-    sources = _table([id(each) for pair in pairs for each in pair], call)
-    likes = [id(each.like) for each in call.parts]
-    slots: list[Table] = []
-    words = [_words_of_part(each, likes, slots) for each in call.parts]
-    parts = _table([word for each in words for word in each], call, *slots)
-    order = _table(call.order, call)
-    objects = [call.changes, call.tally, call.mode, call.is_enabled]
-    objects += [call.workspace, call.restock, call.build]
-    found = [address_of(table), *[place_of(*each) for each in call.slots], *map(id, objects)]
-    found += [len(call.kinds), call.blocks, len(call.parts), call.results]
-    found += [address_of(each) for each in (sources, parts, order)]
-    return _table(found, table, sources, parts, order)
+def write_call(call: WholeCall) -> Table:
+    """Write what C reads of a call."""
+    found = [*[place_of(*each) for each in call.slots], *map(id, call.objects), *call.counts]
+    return words_table([*found, *map(address_of, call.rows)], call)
+
+
+def write_parts(parts: Sequence[Part], likes: Sequence[object]) -> Table:
+    """Write what C reads of parts, whose slots hold what is like one of several objects."""
+    held: list[Table] = []
+    places = [id(each) for each in likes]
+    words = [_words_of_part(each, places, held) for each in parts]
+    return words_table([word for each in words for word in each], parts, *held)
 
 
 def _words_of_part(part: Part, likes: Sequence[int], held: list[Table]) -> list[int]:
@@ -122,11 +108,12 @@ def _words_of_part(part: Part, likes: Sequence[int], held: list[Table]) -> list[
         return [address_of(part.source), 0, 0]
     words = ctypes.c_size_t * (part.source.__basicsize__ // WORD_BYTES)
     slots = list(words.from_address(id(part.like)))[HEAD_WORDS:]
-    held.append(_table([1 + likes.index(each) if each in likes else each for each in slots]))
+    held.append(words_table([1 + likes.index(each) if each in likes else each for each in slots]))
     return [id(part.source), len(slots), address_of(held[-1])]
 
 
-def _table(words: Sequence[int], *works: object) -> Table:
+def words_table(words: Sequence[int], *works: object) -> Table:
+    """Return words that C reads; they hold what they point to."""
     table = Table(array("Q", words).tobytes())
     table.works = works
     return table
