@@ -13,7 +13,9 @@ from tinytensor.linalg.einsum import einsum, tensordot
 from tinytensor.ops.uop import Number
 from tinytensor.tensor.axes import broadcast_shapes
 from tinytensor.tensor.creation import Content
+from tinytensor.tensor.operands import is_number, result_dtype
 from tinytensor.tensor.searching import bucketize, searchsorted
+from tinytensor.tensor.signatures import described, explained
 from tinytensor.tensor.tensor import Tensor
 
 # Functions that make or join tensors: class methods of Tensor.
@@ -39,6 +41,23 @@ METHODS: Final = """
     square squeeze std std_mean sub sum swapaxes t take take_along_dim tan tanh tile topk trace
     transpose tril triu true_divide trunc unbind unflatten unsqueeze var var_mean zeros_like
 """
+# Functions of two operands of which the first may be a number, and the second one not.
+NUMBER_FIRST: Final = """
+    add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor div floor_divide
+    mul multiply pow remainder sub true_divide
+"""
+
+
+def number_before(name: str, number: Number, operands: Sequence[Any]) -> Tensor:
+    """Return a number before a tensor as one of the dtype that the two have together.
+
+    Raises: TypeError where there must be a tensor.
+    """
+    other = next((each for each in operands if isinstance(each, Tensor)), None)
+    if other is None or name not in NUMBER_FIRST.split() or not is_number(number):
+        sentence = f"{name}: input cannot be this: {described(number)}"
+        raise TypeError(f"{sentence}; it must be a Tensor.")
+    return Tensor(number, result_dtype(name, number, other), other.device)
 
 
 def make_function(name: str) -> Callable[..., Any]:  # Any: the method's own result
@@ -47,8 +66,7 @@ def make_function(name: str) -> Callable[..., Any]:  # Any: the method's own res
 
     def function(input: Tensor, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the method
         if not isinstance(input, Tensor):
-            sentence = f"{name}: the first argument is no Tensor: {type(input).__name__}"
-            raise TypeError(f"{sentence}; it must be one. Use Tensor(...).")
+            input = number_before(name, input, (*args, *options.values()))
         return method(input, *args, **options)
 
     function.__name__ = function.__qualname__ = name
@@ -126,7 +144,7 @@ def collect_names() -> dict[str, Any]:  # Any: functions, dtypes and numbers
     found: dict[str, Any] = {**CONSTANTS, **DTYPES}
     found |= {name: make_function(name) for name in METHODS.split()}
     found |= {name: getattr(Tensor, name) for name in MAKERS.split()}
-    found |= {function.__name__: function for function in WRITTEN}
+    found |= {function.__name__: explained(function) for function in WRITTEN}
     found |= {alias: found[name] for alias, name in ALIASES.items()}
     return found
 

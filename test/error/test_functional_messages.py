@@ -17,6 +17,53 @@ def attend(query, key=None, **options):
 MISTAKES = [
     (
         ShapeError,
+        lambda: attend(zeros(2, 3, 4), zeros(2, 3, 5)),
+        "attention: inner sizes differ: a is (2, 3, 4), b is (2, 5, 3); a.shape[-1] must equal"
+        " b.shape[-2].",
+    ),
+    (
+        ShapeError,
+        lambda: functional.layer_norm(zeros(2, 3), (3,), zeros(1, 3)),
+        "layer_norm: a parameter does not fit: shape (1, 3); it must be (3,).",
+    ),
+    (
+        ShapeError,
+        lambda: functional.rms_norm(zeros(2, 3), (3,), zeros(1)),
+        "rms_norm: a parameter does not fit: shape (1,); it must be (3,).",
+    ),
+    (
+        ShapeError,
+        lambda: functional.group_norm(zeros(2, 4), 2, None, zeros(1)),
+        "group_norm: a parameter does not fit: shape (1,); it must be (4,).",
+    ),
+    (
+        ShapeError,
+        lambda: functional.batch_norm(zeros(2, 3), zeros(1), zeros(3)),
+        "batch_norm: a parameter does not fit: shape (1,); it must be (3,).",
+    ),
+    (
+        ShapeError,
+        lambda: functional.conv2d(zeros(1, 1, 4, 4), zeros(4, 1, 3, 3), zeros(2, 2)),
+        "conv2d: a parameter does not fit: shape (2, 2); it must be (4,).",
+    ),
+    (
+        ShapeError,
+        lambda: functional.cross_entropy(zeros(2, 3), Tensor([0, 1]), zeros(1)),
+        "cross_entropy: a parameter does not fit: shape (1,); it must be (3,).",
+    ),
+    (
+        DTypeError,
+        lambda: functional.cross_entropy(zeros(2, 3), Tensor([0, 1]), Tensor([1, 2, 3])),
+        "cross_entropy: dtypes differ: float32 and weight int64; they must be equal.",
+    ),
+    (
+        ShapeError,
+        lambda: functional.nll_loss(zeros(), Tensor(0)),
+        "cross_entropy: shapes do not fit: () and (); the target's must be the input's without"
+        " the classes.",
+    ),
+    (
+        ShapeError,
         lambda: attend(zeros(2, 3, 4), attn_mask=zeros(3, 3), is_causal=True),
         "attention: both a mask and is_causal are given; there must be at most one.",
     ),

@@ -58,7 +58,7 @@ MISTAKES = [
     (
         lambda: X.sum().backward(1.0),
         TypeError,
-        "backward: a gradient is no Tensor: float; it must be a Tensor or None.",
+        "backward: gradient cannot be this: float 1.0; it must be a Tensor or None.",
     ),
     (
         lambda: X.sum().backward(inputs=[]),

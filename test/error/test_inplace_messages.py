@@ -96,7 +96,7 @@ MISTAKES = [
     (
         TypeError,
         lambda: zeros(2).__setitem__(0, [1.0]),
-        "setitem: the value is a list; it must be a number or a Tensor.",
+        "setitem: value cannot be this: list [1.0]; it must be a Tensor or a number.",
     ),
     (
         ValueOutOfRange,

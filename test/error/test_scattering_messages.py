@@ -94,7 +94,7 @@ MISTAKES = [
     (
         lambda: Tensor.zeros(2, 3).__setitem__(ROWS, [1.0]),
         TypeError,
-        "setitem: the value is a list; it must be a number or a Tensor.",
+        "setitem: value cannot be this: list [1.0]; it must be a Tensor or a number.",
     ),
     (
         lambda: Tensor.zeros(2, 3).__setitem__(Tensor([True, False, True]), 1.0),

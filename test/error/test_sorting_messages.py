@@ -68,7 +68,7 @@ MISTAKES = [
     (
         lambda: Tensor.randperm(-2),
         ShapeError,
-        "randperm: n is negative: -2; it must be 0 or more.",
+        "randperm: a size is negative: (-2,); all must be 0 or more.",
     ),
     (
         lambda: Tensor.randperm(257, dtype=dtypes.uint8),

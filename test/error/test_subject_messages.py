@@ -178,9 +178,9 @@ MISTAKES = [
         "sizes must be equal or 1.",
     ),
     (
-        DTypeError,
+        TypeError,
         lambda: zeros(2).maximum(3),
-        "maximum: an operand is no Tensor: int; it must be one. Use Tensor(...), or clamp.",
+        "maximum: other cannot be this: int 3; it must be a Tensor.",
     ),
     (
         ShapeError,
@@ -196,8 +196,73 @@ MISTAKES = [
     ),
     (
         ShapeError,
+        lambda: tinytensor.tensordot(zeros(()), zeros(3, 2), dims=1),
+        "tensordot: axes do not pair: [(-1,), (0,)] of shapes () and (3, 2); "
+        "there must be as many of each.",
+    ),
+    (
+        ShapeError,
+        lambda: tinytensor.tensordot(zeros(2, 3), zeros(3, 2), dims=-1),
+        "tensordot: a size is negative: (-1,); all must be 0 or more.",
+    ),
+    (
+        ShapeError,
+        lambda: Tensor([0, 1]).one_hot(-2),
+        "one_hot: a size is negative: (-2,); all must be 0 or more.",
+    ),
+    (
+        ShapeError,
+        lambda: zeros(2, 3).rot90(1, [0]),
+        "rot90: no plane: dims (0,) of shape (2, 3); there must be two different axes.",
+    ),
+    (
+        ShapeError,
+        lambda: zeros(2, 3).linear(zeros(2, 3, 1)),
+        "t: no matrix: shape (2, 3, 1); ndim must be 2 or less. Use transpose.",
+    ),
+    (
+        ShapeError,
+        lambda: zeros(2, 3).bernoulli_(zeros(2)),
+        "bernoulli_: shapes do not broadcast: (2, 3) and (2,); aligned at the end, sizes must be "
+        "equal or 1.",
+    ),
+    (
+        ShapeError,
+        lambda: zeros(2, 3).bernoulli_(zeros(2, 2, 3)),
+        "bernoulli_: the values do not fit: shape (2, 2, 3) into (2, 3); "
+        "a tensor that is written is not broadcast.",
+    ),
+    (
+        ValueOutOfRange,
+        lambda: zeros(2).isclose(zeros(2), rtol=-1),
+        "isclose: a tolerance is no distance: rtol -1, atol 1e-08; both must be 0 or more.",
+    ),
+    (
+        ShapeError,
+        lambda: zeros(2, 3).repeat_interleave(Tensor([1, 2, 3]), 0),
+        "repeat_interleave: repeats do not fit: shape (3,) for 2 indices; "
+        "there must be one for each, or one.",
+    ),
+    (
+        ValueOutOfRange,
+        lambda: zeros(2).repeat_interleave(Tensor([1, -2])),
+        "repeat_interleave: a number of repeats is negative: -2; all must be 0 or more.",
+    ),
+    (
+        DTypeError,
+        lambda: zeros(2).repeat_interleave(zeros(2)),
+        "repeat_interleave: repeats are no counts: dtype is float32; it must be int32 or int64.",
+    ),
+    (
+        ValueOutOfRange,
+        lambda: zeros(2).repeat_interleave(2, output_size=5),
+        "repeat_interleave: output_size is not that of the result: 5; it must be 4.",
+    ),
+    (
+        ShapeError,
         lambda: tinytensor.tensordot(zeros(2, 3), zeros(3, 2), dims=([0, 1], [0])),
-        "tensordot: axes do not pair: (0, 1) and (0,); there must be as many of each.",
+        "tensordot: axes do not pair: [(0, 1), (0,)] of shapes (2, 3) and (3, 2); "
+        "there must be as many of each.",
     ),
     (
         ShapeError,

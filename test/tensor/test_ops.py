@@ -140,6 +140,8 @@ def test_views_of_parts(device):
     assert_bits(x.diagonal(1, 1, 2), np.diagonal(values, 1, 1, 2))
     assert_bits(x.tile(2, 1, 2), np.tile(values, (2, 1, 2)))
     assert_bits(x.repeat_interleave(2, 1), np.repeat(values, 2, 1))
+    counts = Tensor([2, 0, 1], device=device)
+    assert_bits(x.repeat_interleave(counts, 1), np.repeat(values, [2, 0, 1], 1))
     assert_bits(x.rot90(1, (0, 2)), np.rot90(values, 1, (0, 2)))
     assert_bits(x.movedim((0, 1), (2, 0)), np.moveaxis(values, (0, 1), (2, 0)))
     assert_bits(x.unfold(2, 2, 1), np.lib.stride_tricks.sliding_window_view(values, 2, 2))

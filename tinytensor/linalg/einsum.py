@@ -10,7 +10,7 @@ from tinytensor.errors import DTypeError, ShapeError
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.records import dataclass
-from tinytensor.tensor.axes import broadcast_shapes, check_axis, flat_sizes
+from tinytensor.tensor.axes import broadcast_shapes, check_axis, check_shape, flat_sizes
 from tinytensor.tensor.formulas import mul
 from tinytensor.tensor.nodes import broadcast, fold, permute, reshape, widen
 from tinytensor.tensor.operands import check_devices
@@ -142,11 +142,16 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
 def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[int | Sequence[int]] = 2) -> Tensor:
     """Return sums of products over so many last and first axes, or over those listed."""
     check_devices("tensordot", [a, b])
-    given = (range(a.ndim - dims, a.ndim), range(dims)) if isinstance(dims, int) else dims
-    first, second = (flat_sizes((each,)) for each in given)
-    if len(first) != len(second):
-        sentence = f"tensordot: axes do not pair: {first} and {second}"
+    if isinstance(dims, Sequence):
+        listed = [flat_sizes((each,)) for each in dims]
+    else:
+        (count,) = check_shape("tensordot", (dims,))
+        listed = [tuple(range(a.ndim - count, a.ndim)), tuple(range(count))]
+    counts = [len(each) for each in listed]
+    if counts not in [[n, n] for n in range(min(a.ndim, b.ndim) + 1)]:
+        sentence = f"tensordot: axes do not pair: {listed} of shapes {a.shape} and {b.shape}"
         raise ShapeError(f"{sentence}; there must be as many of each.")
+    first, second = listed
     rows = [f"a{n}" for n in range(a.ndim)]
     columns = [f"b{n}" for n in range(b.ndim)]
     summed: set[str] = set()

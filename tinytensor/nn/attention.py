@@ -6,7 +6,7 @@ import math
 
 from tinytensor.errors import ShapeError
 from tinytensor.nn.rounding import check_float
-from tinytensor.tensor.linalg import product
+from tinytensor.tensor.linalg import check_product, product
 from tinytensor.tensor.tensor import Tensor
 
 
@@ -31,7 +31,7 @@ def scaled_dot_product_attention(
     check_axes(query, key, value)
     if enable_gqa:
         key, value = share_heads(query, key), share_heads(query, value)
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     scores = wide_product(query, key.transpose(-2, -1)) * factor
     if is_causal:
         if attn_mask is not None:
@@ -54,6 +54,7 @@ def check_axes(*tensors: Tensor) -> None:
 
 def wide_product(a: Tensor, b: Tensor) -> Tensor:
     """Return a @ b as it is accumulated, not rounded to the operands' dtype."""
+    check_product("attention", a, b)
     sums = a._wrap(product(a.uop, b.uop))
     return sums.squeeze(-1)
 

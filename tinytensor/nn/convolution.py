@@ -16,8 +16,10 @@ from tinytensor.nn.convolution_gradient import (
     input_gradient,
     weight_gradient,
 )
+from tinytensor.nn.parameter import check_parameters
 from tinytensor.nn.rounding import widened
 from tinytensor.ops.uop import UOp
+from tinytensor.tensor.axes import flat_sizes
 from tinytensor.tensor.tensor import Tensor
 from tinytensor.tensor.windows import slide
 
@@ -29,7 +31,7 @@ def for_axes(who: str, name: str, value: Each, count: int, least: int) -> tuple[
 
     Raises: ShapeError.
     """
-    numbers = (value,) * count if isinstance(value, int) else tuple(value)
+    numbers = flat_sizes((value,))
     if len(numbers) == 1:
         numbers *= count
     if len(numbers) != count or min(numbers) < least:
@@ -77,6 +79,7 @@ def convolve(
     """
     check_dtypes(who, input, weight, bias)
     check_channels(who, input, weight, count, groups)
+    check_parameters(who, weight.shape[:1], bias)
     x = input if input.ndim == count + 2 else input.unsqueeze(0)
     kernel = weight.shape[2:]
     steps = for_axes(who, "stride", stride, count, 1)

@@ -36,6 +36,7 @@ from tinytensor.nn.losses import (
 )
 from tinytensor.nn.normalization import batch_norm, group_norm, layer_norm, normalize, rms_norm
 from tinytensor.nn.pooling import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
+from tinytensor.tensor.signatures import explain_functions
 
 dropout: Final = make_function("dropout")
 gelu: Final = make_function("gelu")
@@ -98,3 +99,5 @@ __all__ = [
     "tanh",
     "tanhshrink",
 ]
+
+explain_functions(globals(), __all__)

@@ -8,6 +8,7 @@ from tinytensor.errors import ShapeError
 from tinytensor.ops.uop import Number
 from tinytensor.tensor.generator import Generator
 from tinytensor.tensor.grad_mode import no_grad
+from tinytensor.tensor.signatures import explain_functions
 from tinytensor.tensor.tensor import Tensor
 
 GAINS = {
@@ -97,7 +98,7 @@ def kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float
     fans = fans_of(tensor)
     if mode not in fans:
         raise ValueError(f"init: no such mode: {mode!r}; it must be 'fan_in' or 'fan_out'.")
-    return calculate_gain(nonlinearity, a) / math.sqrt(fans[mode])
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(fans[mode], 1))
 
 
 def kaiming_uniform_(
@@ -131,7 +132,7 @@ def kaiming_normal_(
 
 def xavier_std(tensor: Tensor, gain: float) -> float:
     """Return the spread between that for signals and that for gradients (Glorot, Bengio, 2010)."""
-    return gain * math.sqrt(2 / sum(fans_of(tensor).values()))
+    return gain * math.sqrt(2 / max(sum(fans_of(tensor).values()), 1))
 
 
 def xavier_uniform_(
@@ -151,3 +152,6 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
     Raises: ShapeError.
     """
     return normal_(tensor, 0, xavier_std(tensor, gain), generator)
+
+
+explain_functions(globals(), [name for name in globals() if name.endswith("_")])

@@ -8,6 +8,7 @@ from tinytensor.dtype import dtypes
 from tinytensor.errors import DTypeError, ShapeError, ValueOutOfRange
 from tinytensor.grad import with_rules
 from tinytensor.nn.activation import logsigmoid
+from tinytensor.nn.parameter import check_parameters
 from tinytensor.nn.rounding import widened
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.uop import UOp, cast
@@ -44,7 +45,7 @@ def compare(
 ) -> Tensor:
     """Return the loss of each pair of floats by a formula; halves compute in float32."""
     dtype = check_float(who, result_dtype(who, input, target))
-    loss = formula(widened(input), widened(target))
+    loss = formula(widened(input.to(dtype)), widened(target.to(dtype)))
     return reduce_loss(who, loss, reduction).to(dtype)
 
 
@@ -221,7 +222,7 @@ def probability_loss(
     wanted = widened(target) * (1 - smoothing) + smoothing / shares.shape[dim]
     terms = shares * wanted
     if weight is not None:
-        terms = terms * along_classes(widened(weight), shares)
+        terms = terms * along_classes(weight, shares)
     return reduce_loss("cross_entropy", -terms.sum(dim), reduction)
 
 
@@ -238,14 +239,14 @@ def index_loss(
     The class of an ignored index is read as 0, and does not count.
     """
     dim = min(shares.ndim, 2) - 1
-    classes = shares.shape[dim]
     check_indices(shares, target, dim)
+    classes = shares.shape[dim]
     is_kept = (target != ignore_index).uop
     places = _kept(is_kept, target.uop)
     losses = neg(element_of_class(shares.uop, places, dim))
     chosen, weighted = is_kept, shares.uop
     if weight is not None:
-        spread = along_classes(widened(weight), shares).expand(shares.shape).uop
+        spread = along_classes(weight, shares).expand(shares.shape).uop
         chosen = _kept(is_kept, element_of_class(spread, places, dim))
         losses, weighted = mul(losses, chosen), mul(weighted, spread)
     if smoothing:
@@ -278,7 +279,11 @@ def element_of_class(x: UOp, places: UOp, dim: int) -> UOp:
 
 def along_classes(x: Tensor, shares: Tensor) -> Tensor:
     """Return one value a class in a shape that expands over all scores."""
-    return x.reshape(-1, *[1] * max(shares.ndim - 2, 0))
+    check_parameters("cross_entropy", shares.shape[min(shares.ndim, 2) - 1 :][:1], x)
+    if widened(x).dtype is not shares.dtype:
+        sentence = f"cross_entropy: dtypes differ: {shares.dtype.name} and weight {x.dtype.name}"
+        raise DTypeError(f"{sentence}; they must be equal.")
+    return widened(x).reshape(-1, *[1] * max(shares.ndim - 2, 0))
 
 
 def check_indices(shares: Tensor, target: Tensor, dim: int) -> None:
@@ -286,6 +291,6 @@ def check_indices(shares: Tensor, target: Tensor, dim: int) -> None:
     if not target.dtype.is_int:
         sentence = f"cross_entropy: the target holds no indices: {target.dtype.name}"
         raise DTypeError(f"{sentence}; it must be an integer dtype, or float probabilities.")
-    if target.shape != (*shares.shape[:dim], *shares.shape[dim + 1 :]):
+    if not shares.ndim or target.shape != (*shares.shape[:dim], *shares.shape[dim + 1 :]):
         sentence = f"cross_entropy: shapes do not fit: {shares.shape} and {target.shape}"
         raise ShapeError(f"{sentence}; the target's must be the input's without the classes.")

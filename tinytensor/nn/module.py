@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 from tinytensor.dtype import DType, dtypes
-from tinytensor.errors import DTypeError
+from tinytensor.errors import INSIDE, DTypeError
 from tinytensor.nn.parameter import Parameter, clear_gradients, exchange
 from tinytensor.provenance import COLLECTING
 from tinytensor.tensor.casting import target_of
 from tinytensor.tensor.grad_mode import no_grad
+from tinytensor.tensor.signatures import explain_methods
 from tinytensor.tensor.tensor import Tensor
 from tinytensor.tracing import ACTIVE
 
@@ -68,6 +69,11 @@ class Module:
     def __init__(self) -> None:
         registries: dict[str, object] = {name: {} for name in REGISTRIES}
         self.__dict__.update(registries, training=True, _unsaved=set())
+
+    def __init_subclass__(cls, **options: Argument) -> None:
+        super().__init_subclass__(**options)
+        if cls.__module__.startswith(INSIDE):
+            explain_methods(cls, [*vars(cls)])
 
     def forward(self, *args: Argument, **options: Argument) -> Argument:
         """Compute the module's result; each subclass has its own."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tinytensor.errors import ShapeError
+from tinytensor.nn.parameter import check_parameters
 from tinytensor.nn.rounding import check_float, widened
 from tinytensor.tensor.companions import accompany, is_companion
 from tinytensor.tensor.elementwise import inverse
@@ -56,6 +57,7 @@ def layer_norm(
     """Standardize over the last axes, then scale and shift; halves compute in float32."""
     dtype = check_float("layer_norm", input)
     axes = last_axes("layer_norm", input, normalized_shape)
+    check_parameters("layer_norm", normalized_shape, weight, bias)
     normal = standardize(widened(input), axes, eps)
     return scale_and_shift(normal, weight, bias).to(dtype)
 
@@ -69,6 +71,7 @@ def rms_norm(
     """Divide by sqrt(mean(x * x) + eps) over the last axes; eps is the dtype's own unless given."""
     dtype = check_float("rms_norm", input)
     axes = last_axes("rms_norm", input, normalized_shape)
+    check_parameters("rms_norm", normalized_shape, weight)
     x = widened(input).uop
     least = x.dtype.epsilon if eps is None else eps
     spread = average(mul(x, x), tuple([axis % input.ndim for axis in axes]))
@@ -101,6 +104,7 @@ def group_norm(
     if input.ndim < 2 or num_groups < 1 or input.shape[1] % num_groups:
         sentence = f"group_norm: channels do not form groups: {input.shape} in {num_groups}"
         raise ShapeError(f"{sentence}; shape[1] must be a multiple of the number of groups.")
+    check_parameters("group_norm", input.shape[1:2], weight, bias)
     count = math.prod(input.shape[1:]) // num_groups
     groups = widened(input).reshape(input.shape[0], num_groups, count)
     normal = standardize(groups, (2,), eps).reshape(input.shape)
@@ -123,6 +127,7 @@ def batch_norm(
     them by `momentum`; else they are the running ones.
     """
     dtype = check_float("batch_norm", input)
+    check_parameters("batch_norm", input.shape[1:2], running_mean, running_var, weight, bias)
     x = widened(input)
     axes = [axis for axis in range(input.ndim) if axis != 1]
     if training:

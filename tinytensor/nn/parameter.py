@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from tinytensor.dtype import DType
+from tinytensor.errors import ShapeError
 from tinytensor.ops.uop import UOp
 from tinytensor.tensor.tensor import Tensor
 from tinytensor.tracing import ACTIVE
@@ -47,6 +48,14 @@ class Parameter(Tensor):
     def __repr__(self) -> str:
         """Compute the parameter and show its values."""
         return f"Parameter containing:\n{super().__repr__()}"
+
+
+def check_parameters(who: str, shape: Sequence[int], *given: Tensor | None) -> None:
+    """Raise ShapeError unless all that are given have a shape."""
+    for each in given:
+        if each is not None and each.shape != tuple(shape):
+            sentence = f"{who}: a parameter does not fit: shape {each.shape}"
+            raise ShapeError(f"{sentence}; it must be {tuple(shape)}.")
 
 
 def empty_parameter(*shape: int, device: str | None, dtype: DType | None) -> Parameter:

@@ -336,12 +336,12 @@ class Arithmetic(TensorBase):
 
     def __eq__(self, other: Operand) -> Self:  # type: ignore[override]  # gives a Tensor, not bool
         if isinstance(other, TensorBase) or is_number(other):
-            return self._compare("eq", Op.EQ, other)
+            return self.eq(other)
         return NotImplemented
 
     def __ne__(self, other: Operand) -> Self:  # type: ignore[override]  # gives a Tensor, not bool
         if isinstance(other, TensorBase) or is_number(other):
-            return self._compare("ne", Op.NE, other)
+            return self.ne(other)
         return NotImplemented
 
     __hash__ = object.__hash__
@@ -359,12 +359,18 @@ class Arithmetic(TensorBase):
     bitwise_xor = __xor__
     bitwise_left_shift = __lshift__
     bitwise_right_shift = __rshift__
-    eq = __eq__
-    ne = __ne__
     lt = __lt__
     le = __le__
     gt = __gt__
     ge = __ge__
+
+    def eq(self, other: Operand) -> Self:
+        """Tell where both are equal."""
+        return self._compare("eq", Op.EQ, other)
+
+    def ne(self, other: Operand) -> Self:
+        """Tell where both differ."""
+        return self._compare("ne", Op.NE, other)
 
     def add(self, other: Operand, *, alpha: Number = 1) -> Self:
         """Return x + alpha * other."""

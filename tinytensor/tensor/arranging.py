@@ -6,24 +6,21 @@ import math
 from collections.abc import Sequence
 from typing import Self, overload
 
-from tinytensor.errors import IndexOutOfRange, ShapeError
+from tinytensor.errors import IndexOutOfRange, ShapeError, ValueOutOfRange
+from tinytensor.ops.uop import cast
 from tinytensor.tensor import nodes
 from tinytensor.tensor.axes import Shape, check_axis, check_shape, flat_sizes, infer_shape
 from tinytensor.tensor.base import TensorBase
+from tinytensor.tensor.gathering import along
 from tinytensor.tensor.movement import Movement, Sizes
+from tinytensor.tensor.operands import check_devices
+from tinytensor.tensor.searching import repeated_indices
 
 
 class Arranging(Movement):
     """Views that move or repeat whole axes."""
 
     __slots__ = ()
-
-    def t(self) -> Self:
-        """Return a matrix transposed; a vector or a 0-d tensor as it is."""
-        if self.ndim > 2:
-            sentence = f"t: no matrix: shape {self.shape}"
-            raise ShapeError(f"{sentence}; ndim must be 2 or less. Use transpose.")
-        return self.T
 
     def swapaxes(self, axis0: int, axis1: int) -> Self:
         """Return two axes exchanged."""
@@ -73,19 +70,44 @@ class Arranging(Movement):
         counts = check_shape("tile", dims)
         return self.repeat((1,) * (self.ndim - len(counts)) + counts)
 
-    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
-        """Return each element several times in a row; of the flat tensor unless dim is given."""
+    def repeat_interleave(
+        self,
+        repeats: int | TensorBase | None = None,
+        dim: int | None = None,
+        *,
+        output_size: int | None = None,
+    ) -> Self:
+        """Return each element several times in a row; of the flat tensor unless dim is given.
+
+        A tensor has a number for each index along the axis, or one for all. It is read now, because
+        the extent is its sum, unless output_size says that. Without repeats this tensor holds them
+        itself, and what is repeated are the indices.
+
+        >>> from tinytensor import Tensor
+        >>> Tensor([[1, 2], [3, 4]]).repeat_interleave(Tensor([2, 1]), 0).tolist()
+        [[1, 2], [1, 2], [3, 4]]
+        """
+        who = "repeat_interleave"
+        if repeats is None:
+            indices = self._wrap(cast(nodes.iota(self.numel()), self.dtype))
+            return indices.repeat_interleave(self, output_size=output_size)
         if dim is not None and self.ndim == 0:
-            sentence = f"repeat_interleave: a 0-d tensor has no axes: dim is {dim}"
+            sentence = f"{who}: a 0-d tensor has no axes: dim is {dim}"
             raise IndexOutOfRange(f"{sentence}; leave it out.")
         x = self.flatten() if dim is None else self
-        axis = check_axis("repeat_interleave", dim or 0, x.ndim)
-        check_shape("repeat_interleave", (repeats,))
-        shape = x.shape or (1,)
+        shape, axis = x.shape, check_axis(who, dim or 0, x.ndim)
+        if isinstance(repeats, TensorBase):
+            check_devices(who, [self, repeats])
+            places = repeated_indices(who, repeats, axis, shape[axis], output_size)
+            return self._wrap(nodes.gather_at(x.uop, (axis,), [along(places, axis, shape)]))
+        (count,) = check_shape(who, (repeats,))
+        extent = shape[axis] * count
+        if output_size not in (None, extent):
+            sentence = f"{who}: output_size is not that of the result: {output_size}"
+            raise ValueOutOfRange(f"{sentence}; it must be {extent}.")
         apart = nodes.reshape(x.uop, nodes.replace_axis(shape, axis, shape[axis], 1))
-        repeated = nodes.broadcast(apart, nodes.replace_axis(shape, axis, shape[axis], repeats))
-        flat = nodes.replace_axis(shape, axis, shape[axis] * repeats)
-        return self._wrap(nodes.reshape(repeated, flat))
+        repeated = nodes.broadcast(apart, nodes.replace_axis(shape, axis, shape[axis], count))
+        return self._wrap(nodes.reshape(repeated, nodes.replace_axis(shape, axis, extent)))
 
     def _expanded(self, axis: int, extent: int) -> Self:
         """Return an axis of extent 1 with another extent."""
@@ -138,11 +160,11 @@ class Arranging(Movement):
 
     def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
         """Return the plane of two axes turned k times, from the first axis towards the second."""
-        first, second = (check_axis("rot90", each, max(self.ndim, 2)) for each in dims)
-        if first == second or self.ndim < 2:
+        axes = [check_axis("rot90", each, max(self.ndim, 2)) for each in dims]
+        if len(axes) != 2 or len(set(axes)) < 2 or self.ndim < 2:
             sentence = f"rot90: no plane: dims {tuple(dims)} of shape {self.shape}"
             raise ShapeError(f"{sentence}; there must be two different axes.")
-        turns = k % 4
+        (first, second), turns = axes, k % 4
         if turns == 2:
             return self.flip(first, second)
         if turns == 1:

@@ -340,9 +340,6 @@ def _weight(who: str, output: TensorBase, given: TensorBase) -> UOp:
 
 
 def _check_like(who: str, gradient: TensorBase, tensor: TensorBase) -> None:
-    if not isinstance(gradient, TensorBase):
-        kind = type(gradient).__name__
-        raise TypeError(f"{who}: a gradient is no Tensor: {kind}; it must be a Tensor or None.")
     if gradient.shape != tensor.shape:
         sentence = f"{who}: shapes differ: gradient {gradient.shape}, tensor {tensor.shape}"
         raise ShapeError(f"{sentence}; they must be equal.")

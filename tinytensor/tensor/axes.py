@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import index
-from typing import SupportsIndex
 
 from tinytensor.errors import IndexOutOfRange, ShapeError
 from tinytensor.ops.size import Size, are_same, is_one, is_same
@@ -17,11 +16,9 @@ Dims = int | Sequence[int] | None
 def check_axis(who: str, dim: int, ndim: int) -> int:
     """Return a dim as an axis 0 .. ndim - 1; a 0-d tensor has the dims 0 and -1.
 
-    Raises: IndexOutOfRange; TypeError for what is no integer.
+    Raises: IndexOutOfRange.
     """
     axes = max(ndim, 1)
-    if not isinstance(dim, int | SupportsIndex):
-        raise TypeError(f"{who}: a dim is no integer: {dim!r}; it must be one.")
     if not -axes <= dim < axes:
         sentence = f"{who}: dim is out of range: {dim} for a tensor with ndim {ndim}"
         raise IndexOutOfRange(f"{sentence}; it must be in {-axes} .. {axes - 1}.")
@@ -35,12 +32,11 @@ def check_axes(who: str, dim: Dims, ndim: int) -> Shape:
     """
     if dim is None:
         return tuple(range(max(ndim, 1)))
-    if isinstance(dim, int | SupportsIndex):  # int first: the other one takes 10 us
-        return (check_axis(who, index(dim), ndim),)
-    listed = dim if isinstance(dim, Sequence) else [dim]
-    if len(listed) == 0:
+    if not isinstance(dim, Sequence):
+        return (check_axis(who, dim, ndim),)
+    if len(dim) == 0:
         return tuple(range(max(ndim, 1)))
-    axes = [check_axis(who, each, ndim) for each in listed]
+    axes = [check_axis(who, each, ndim) for each in dim]
     if len(set(axes)) < len(axes):
         raise ShapeError(f"{who}: a dim is given twice: {tuple(dim)}; each must occur once.")
     return tuple(sorted(axes))
@@ -49,7 +45,7 @@ def check_axes(who: str, dim: Dims, ndim: int) -> Shape:
 def flat_sizes(sizes: Sequence[int | Sequence[int]]) -> Shape:
     """Return the ints of `f(2, 3)` and of `f((2, 3))` alike."""
     first = sizes[0] if len(sizes) == 1 else sizes
-    listed = first if isinstance(first, Iterable) else (first,)
+    listed = first if isinstance(first, Sequence) else (first,)
     return tuple([_as_size(each) for each in listed])
 
 

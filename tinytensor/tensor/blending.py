@@ -119,7 +119,7 @@ class Blending(Elementwise):
 
     def nan_to_num(
         self,
-        nan: float = 0.0,
+        nan: float | None = 0.0,
         posinf: float | None = None,
         neginf: float | None = None,
     ) -> Self:
@@ -132,4 +132,4 @@ class Blending(Elementwise):
         below = full_like(x, -extreme if neginf is None else neginf)
         result = select(is_equal(x, math.inf), above, x)
         result = select(is_equal(x, -math.inf), below, result)
-        return self._wrap(select(is_unequal(x, x), full_like(x, nan), result))
+        return self._wrap(select(is_unequal(x, x), full_like(x, nan or 0.0), result))

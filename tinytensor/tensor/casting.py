@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Self
 
 from tinytensor.dtype import DType, dtypes
-from tinytensor.errors import DTypeError
 from tinytensor.ops.uop import cast
 from tinytensor.realize import canonical_device
 from tinytensor.tensor.base import TensorBase
@@ -22,11 +21,8 @@ def target_of(
             dtype, device = each.dtype, each.device
         elif isinstance(each, DType):
             dtype = each
-        elif isinstance(each, str):
-            device = each
         else:
-            sentence = f"to: neither a dtype nor a device: {each!r}"
-            raise DTypeError(f"{sentence}; it must be one of dtypes, or a device's name.")
+            device = each
     return dtype, None if device is None else canonical_device(device)
 
 

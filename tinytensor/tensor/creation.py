@@ -41,12 +41,6 @@ def copy_to(uop: UOp, source: str, destination: str) -> UOp:
     return UOp(Op.COPY, uop.dtype, (uop,), DeviceAttrs(destination))
 
 
-def check_dtype_given(who: str, dtype: object) -> None:
-    """Raise DTypeError for what was given as a dtype and is none."""
-    if dtype is not None and not isinstance(dtype, DType):
-        raise DTypeError(f"{who}: no dtype: {dtype!r}; it must be one of dtypes.")
-
-
 def _content(data: Content, dtype: DType | None, device: str) -> UOp:
     if isinstance(data, np.ndarray):
         if ACTIVE.trace is not None and data.ndim:
@@ -82,7 +76,6 @@ class Creation(TensorBase):
         device: str | None = None,
         requires_grad: bool = False,
     ) -> None:
-        check_dtype_given("tensor", dtype)
         if isinstance(data, TensorBase):
             place = data.device if device is None else canonical_device(device)
             uop = cut(copy_to(cast(data.uop, dtype or data.dtype), data.device, place))
@@ -154,7 +147,6 @@ class Creation(TensorBase):
         device: str | None,
         requires_grad: bool,
     ) -> Self:
-        check_dtype_given(who, dtype)
         chosen = dtype or number_dtype(value)
         shape = check_shape(who, size)
         uop = full(chosen, check_number(who, value, chosen), shape)
@@ -177,7 +169,7 @@ class Creation(TensorBase):
         """
         first, last = (0, start) if end is None else (start, end)
         count = _arange_count(first, last, step)
-        whole = all(isinstance(each, (int, Size)) for each in (first, last, step))
+        whole = not any(number_dtype(each).is_float for each in (first, last, step))
         exact = dtypes.int64 if whole else dtypes.float64
         for each in (first, step):
             check_number("arange", each, exact)

@@ -10,7 +10,7 @@ import numpy as np
 from tinytensor.dtype import MANTISSA_BITS, DType, dtypes
 from tinytensor.errors import ShapeError, ValueOutOfRange
 from tinytensor.ops.uop import Number, UOp, cast, const
-from tinytensor.tensor.axes import broadcast_shapes
+from tinytensor.tensor.axes import Shape, broadcast_shapes
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.creation import copy_to
 from tinytensor.tensor.distributions import chance, normal, uniform
@@ -18,7 +18,6 @@ from tinytensor.tensor.formulas import add, is_less, mul
 from tinytensor.tensor.generator import Generator
 from tinytensor.tensor.host import check_number
 from tinytensor.tensor.nodes import broadcast, reshape, widen
-from tinytensor.tensor.operands import is_number
 from tinytensor.tensor.random import check_probability, draw_bits, integers
 from tinytensor.tensor.reduction import check_float
 
@@ -26,11 +25,8 @@ from tinytensor.tensor.reduction import check_float
 def number_node(who: str, value: Number, dtype: DType) -> UOp:
     """Return a number that is written as a constant.
 
-    Raises: TypeError for what is no number, DTypeError for one that the dtype cannot hold.
+    Raises: DTypeError for one that the dtype cannot hold.
     """
-    if not is_number(value):
-        kind = type(value).__name__
-        raise TypeError(f"{who}: the value is a {kind}; it must be a number or a Tensor.")
     number = value.item() if isinstance(value, np.generic) else value
     return const(dtype, check_number(who, number, dtype))
 
@@ -69,12 +65,15 @@ class Filling(TensorBase):
         return self
 
     def _copied(self, who: str, source: TensorBase, value: UOp) -> Self:
-        if broadcast_shapes(who, [self.shape, value.shape]) != self.shape:
-            sentence = f"{who}: the values do not fit: shape {value.shape} into {self.shape}"
-            raise ShapeError(f"{sentence}; a tensor that is written is not broadcast.")
+        self._check_fit(who, value.shape)
         moved = copy_to(cast(value, self.dtype), source.device, self.device)
         self._write(who, broadcast(moved, self.shape))
         return self
+
+    def _check_fit(self, who: str, shape: Shape) -> None:
+        if broadcast_shapes(who, [self.shape, shape]) != self.shape:
+            sentence = f"{who}: the values do not fit: shape {shape} into {self.shape}"
+            raise ShapeError(f"{sentence}; a tensor that is written is not broadcast.")
 
     def normal_(
         self, mean: float = 0, std: float = 1, *, generator: Generator | None = None
@@ -100,6 +99,7 @@ class Filling(TensorBase):
         """Write ones with probability p, which may differ between elements, and zeros."""
         bits = draw_bits(self.shape, self.device, generator)
         if isinstance(p, TensorBase):
+            self._check_fit("bernoulli_", p.shape)
             chances = broadcast(widen(p.uop), self.shape)
             ones = is_less(uniform(bits, chances.dtype), chances)
         else:

@@ -34,6 +34,7 @@ from tinytensor.tensor.axes import (
     Shape,
     broadcast_shapes,
     check_axis,
+    check_shape,
 )
 from tinytensor.tensor.base import TensorBase
 from tinytensor.tensor.formulas import (
@@ -209,10 +210,11 @@ class Gathering(TensorBase):
                 sentence = f"one_hot: no class shows their number: shape {self.shape}"
                 raise ShapeError(f"{sentence}; num_classes must be given.")
             num_classes = int(self.numpy().max()) + 1
-        classes = checked("one_hot", self.uop, self.ndim, num_classes)
-        shape = (*self.shape, num_classes)
+        (count,) = check_shape("one_hot", (num_classes,))
+        classes = checked("one_hot", self.uop, self.ndim, count)
+        shape = (*self.shape, count)
         column = broadcast(reshape(classes, (*self.shape, 1)), shape)
-        matches = is_equal(column, broadcast(iota(num_classes), shape))
+        matches = is_equal(column, broadcast(iota(count), shape))
         return self._wrap(cast(matches, dtypes.int64))
 
     def _taken(self, places: UOp) -> Self:

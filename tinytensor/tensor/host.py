@@ -19,10 +19,10 @@ Array = npt.NDArray[Any]  # Any: the dtype is a run-time value here
 
 
 def number_dtype(value: Number) -> DType:
-    """Return the dtype that a Python number has on its own."""
-    if isinstance(value, bool):
+    """Return the dtype that a number has on its own, which NumPy's number has as Python's."""
+    if isinstance(value, (bool, np.bool_)):
         return dtypes.bool
-    return dtypes.int64 if isinstance(value, (int, Size)) else dtypes.float32
+    return dtypes.int64 if isinstance(value, (int, np.integer, Size)) else dtypes.float32
 
 
 def check_number(who: str, value: Number, dtype: DType) -> Number:

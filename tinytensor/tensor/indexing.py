@@ -132,7 +132,8 @@ def as_index(entry: TensorBase | list[Any] | npt.NDArray[Any], device: str) -> T
     """Return a list, array or tensor of an index as a tensor."""
     if isinstance(entry, TensorBase):
         return entry
-    return Creation(entry, dtypes.int64 if len(entry) == 0 else None, device)
+    count = len(entry) if isinstance(entry, list) else entry.size
+    return Creation(entry, None if count else dtypes.int64, device)
 
 
 def choices_of(entry: TensorBase) -> list[Choice]:

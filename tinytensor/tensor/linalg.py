@@ -77,7 +77,7 @@ class LinearAlgebra(Arithmetic, Movement):
 
         Shapes: x (.., k), weight (n, k), bias (n,) -> (.., n).
         """
-        return self._product("linear", weight.T, bias)
+        return self._product("linear", weight.t(), bias)
 
     def addmm(
         self,
@@ -108,7 +108,7 @@ class LinearAlgebra(Arithmetic, Movement):
         if self.dtype is not a.dtype:
             sentence = f"{who}: dtypes differ: {self.dtype.name} and {a.dtype.name}"
             raise DTypeError(f"{sentence}; they must be equal.")
-        _check_product(who, a, b)
+        check_product(who, a, b)
         if (a.ndim, b.ndim) != (ndim, ndim) or a.shape[:-2] != b.shape[:-2]:
             required = f"both must have ndim {ndim} and the same batch"
             raise _mismatch(who, "shapes are not those of this product", a, b, required)
@@ -141,7 +141,7 @@ class LinearAlgebra(Arithmetic, Movement):
         other: TensorBase,
         bias: TensorBase | None = None,
     ) -> Self:
-        _check_product(who, self, other)
+        check_product(who, self, other)
         a, b = self.uop, other.uop
         rows = a if len(a.shape) > 1 else reshape(a, (1, *a.shape))
         columns = b if len(b.shape) > 1 else reshape(b, (*b.shape, 1))
@@ -170,7 +170,8 @@ def _mismatch(who: str, what: str, a: TensorBase, b: TensorBase, required: str) 
     return ShapeError(f"{who}: {what}: a is {a.shape}, b is {b.shape}; {required}.")
 
 
-def _check_product(who: str, a: TensorBase, b: TensorBase) -> None:
+def check_product(who: str, a: TensorBase, b: TensorBase) -> None:
+    """Raise DTypeError or ShapeError unless two tensors have a product."""
     check_devices(who, [a, b])
     if a.dtype is not b.dtype or a.dtype is dtypes.bool:
         sentence = f"{who}: dtypes do not multiply: a is {a.dtype.name}, b is {b.dtype.name}"

@@ -6,7 +6,7 @@ import math
 from typing import Self
 
 from tinytensor.dtype import dtypes
-from tinytensor.errors import DTypeError
+from tinytensor.errors import DTypeError, ValueOutOfRange
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, cast
 from tinytensor.tensor.arithmetic import Arithmetic
@@ -79,6 +79,9 @@ class Logic(Arithmetic):
         if self.dtype is not other.dtype:
             sentence = f"isclose: dtypes differ: {self.dtype.name} and {other.dtype.name}"
             raise DTypeError(f"{sentence}; they must be equal.")
+        if not (rtol >= 0 and atol >= 0):
+            sentence = f"isclose: a tolerance is no distance: rtol {rtol}, atol {atol}"
+            raise ValueOutOfRange(f"{sentence}; both must be 0 or more.")
         x, y = align_pair("isclose", self, other)
         result = is_equal(x, y)
         if equal_nan and x.dtype.is_float:

@@ -39,7 +39,7 @@ class Movement(TensorBase):
         view = self._layout().reshaped(sizes)
         return self._seen(view) if view else self._wrap(nodes.reshape(self.uop, sizes))
 
-    def view(self, *shape: Sizes) -> Self:
+    def view(self, *shape: Sizes | DType) -> Self:
         """Return the same as reshape, but never a copy.
 
         Raises: ShapeError where no strides give the elements in this order.
@@ -47,7 +47,8 @@ class Movement(TensorBase):
         if any(isinstance(each, DType) for each in shape):
             sentence = f"view: bits are not read as another dtype: {shape[0]}"
             raise DTypeError(f"{sentence}; sizes must be given. Use to(dtype) for its values.")
-        sizes = infer_shape("view", self.shape, flat_sizes(shape))
+        listed = flat_sizes(shape)  # type: ignore[arg-type]  # only sizes are left
+        sizes = infer_shape("view", self.shape, listed)
         layout = self._layout()
         view = layout.reshaped(sizes)
         if view is None:
@@ -70,7 +71,8 @@ class Movement(TensorBase):
 
     def squeeze(self, dim: Dims = None) -> Self:
         """Return this tensor without its axes of extent 1, or without those among dim."""
-        chosen = () if dim == () else check_axes("squeeze", dim, self.ndim)
+        is_none = isinstance(dim, Sequence) and not dim
+        chosen = () if is_none else check_axes("squeeze", dim, self.ndim)
         layout = self._layout()
         axes = [axis for axis, n in enumerate(layout.shape) if axis not in chosen or n != 1]
         shape = tuple([layout.shape[axis] for axis in axes])
@@ -109,6 +111,13 @@ class Movement(TensorBase):
     def T(self) -> Self:  # noqa: N802 - PyTorch's name
         """This tensor with its axes in reverse order."""
         return self._seen(self._layout().permuted(tuple(range(self.ndim))[::-1]))
+
+    def t(self) -> Self:
+        """Return a matrix transposed; a vector or a 0-d tensor as it is."""
+        if self.ndim > 2:
+            sentence = f"t: no matrix: shape {self.shape}"
+            raise ShapeError(f"{sentence}; ndim must be 2 or less. Use transpose.")
+        return self.T
 
     @property
     def mT(self) -> Self:  # noqa: N802 - PyTorch's name

@@ -55,10 +55,7 @@ def align_tensors(who: str, *operands: TensorBase) -> list[UOp]:
 
     Raises: DTypeError, ShapeError, DeviceError.
     """
-    for each in operands:
-        if not isinstance(each, TensorBase):
-            sentence = f"{who}: an operand is no Tensor: {type(each).__name__}"
-            raise DTypeError(f"{sentence}; it must be one. Use Tensor(...), or clamp.")
+    check_devices(who, list(operands))
     return align(who, *operands)
 
 

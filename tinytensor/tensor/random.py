@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import index
 from typing import Self
 
 from tinytensor.dtype import DType, dtypes
@@ -143,9 +144,10 @@ class Random(TensorBase):
         """
         sizes = high if size is None else size
         first, end = (low, high) if size is not None and high is not None else (0, low)
-        if not isinstance(sizes, Sequence) or not isinstance(end, int):
+        if not isinstance(sizes, Sequence) or isinstance(end, Sequence):
             sentence = f"randint: a bound or the size is missing: {low}, {high}, {size}"
             raise TypeError(f"{sentence}; give high and size, or low, high and size.")
+        first, end = index(first), index(end)
         shape, chosen = check_shape("randint", (sizes,)), dtype or dtypes.int64
         if first >= end:
             sentence = f"randint: there is no integer to choose: {first} .. {end - 1}"
@@ -222,9 +224,9 @@ class Random(TensorBase):
         Unless training, or where p is 0, it is this tensor.
         """
         check_probability("dropout", p)
-        dtype = _float_dtype("dropout", self.dtype)
         if p == 0 or not training:
             return self
+        dtype = _float_dtype("dropout", self.dtype)
         drops = chance(draw_bits(self.shape, self.device, None), p)
         kept = full(dtype, 1 / (1 - p) if p < 1 else 0, self.shape)
         factors = select(drops, full_like(kept, 0), kept)

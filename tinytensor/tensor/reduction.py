@@ -37,10 +37,10 @@ def average(x: UOp, axes: Shape, fewer: float = 0) -> UOp:
     return div(fold(Combine.ADD, x, axes), max(count, 0))
 
 
-def variance(x: UOp, axes: Shape, correction: float) -> UOp:
+def variance(x: UOp, axes: Shape, correction: float | None) -> UOp:
     """Return the mean of squared differences from the mean, in two passes."""
     centered = sub(x, broadcast(average(x, axes), x.shape))
-    return average(mul(centered, centered), axes, correction)
+    return average(mul(centered, centered), axes, 1 if correction is None else correction)
 
 
 def root_of_spread(x: UOp) -> UOp:
@@ -146,27 +146,28 @@ class Reduction(TensorBase):
         self,
         dim: Dims = None,
         *,
-        correction: float = 1,
+        correction: float | None = 1,
         keepdim: bool = False,
     ) -> Self:
         """Return the mean squared difference from the mean, over n - correction."""
-        result = check_float("var", self.dtype)
-        axes = check_axes("var", dim, self.ndim)
-        spread = variance(widen(at_least_1d(self.uop)), axes, correction)
-        return self._folded(spread, axes, keepdim, result)
+        return self._spread("var", dim, correction, keepdim)
 
     def std(
         self,
         dim: Dims = None,
         *,
-        correction: float = 1,
+        correction: float | None = 1,
         keepdim: bool = False,
     ) -> Self:
         """Return the square root of var."""
-        result = check_float("std", self.dtype)
-        axes = check_axes("std", dim, self.ndim)
+        return self._spread("std", dim, correction, keepdim)
+
+    def _spread(self, who: str, dim: Dims, correction: float | None, keepdim: bool) -> Self:
+        result = check_float(who, self.dtype)
+        axes = check_axes(who, dim, self.ndim)
         spread = variance(widen(at_least_1d(self.uop)), axes, correction)
-        return self._folded(root_of_spread(spread), axes, keepdim, result)
+        chosen = root_of_spread(spread) if who == "std" else spread
+        return self._folded(chosen, axes, keepdim, result)
 
     def any(self, dim: Dims = None, keepdim: bool = False) -> Self:
         """Tell whether one element is not 0."""

@@ -9,6 +9,7 @@ from tinytensor.dtype import MANTISSA_BITS, DType, dtypes
 from tinytensor.errors import DTypeError, ShapeError, ValueOutOfRange
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.uop import UOp, cast
+from tinytensor.tensor.axes import check_shape
 from tinytensor.tensor.creation import device_name
 from tinytensor.tensor.distributions import exponential, uniform
 from tinytensor.tensor.formulas import both, div, is_at_most, is_less, is_unequal, mul
@@ -63,7 +64,7 @@ class Sampling(Reduction):
         n: int,
         *,
         generator: Generator | None = None,
-        dtype: DType = dtypes.int64,
+        dtype: DType | None = None,
         device: str | None = None,
         requires_grad: bool = False,
     ) -> Self:
@@ -73,12 +74,11 @@ class Sampling(Reduction):
         >>> sorted(Tensor.randperm(4).tolist())
         [0, 1, 2, 3]
         """
-        if n < 0:
-            raise ShapeError(f"randperm: n is negative: {n}; it must be 0 or more.")
-        _check_holds("randperm", n, dtype)
+        shape, chosen = check_shape("randperm", (n,)), dtype or dtypes.int64
+        _check_holds("randperm", shape[0], chosen)
         place = device_name(device)
-        order = ascending_order(draw_bits((n,), place, generator), 0)
-        return cls._made(cast(order, dtype), place, requires_grad)
+        order = ascending_order(draw_bits(shape, place, generator), 0)
+        return cls._made(cast(order, chosen), place, requires_grad)
 
     def multinomial(
         self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None

@@ -5,14 +5,27 @@ from __future__ import annotations
 import math
 from typing import TypeVar
 
+import numpy as np
+
 from tinytensor.dtype import dtypes
 from tinytensor.errors import DTypeError, ShapeError, ValueOutOfRange
+from tinytensor.ops.attrs import Combine
 from tinytensor.ops.uop import Number, UOp, cast
 from tinytensor.tensor.base import TensorBase
-from tinytensor.tensor.formulas import add, is_at_most, is_less, sub
+from tinytensor.tensor.formulas import add, is_at_most, is_equal, is_less, sub
 from tinytensor.tensor.gathering import checked
-from tinytensor.tensor.nodes import full, gather_at, reshape, select
+from tinytensor.tensor.nodes import (
+    broadcast,
+    full,
+    full_like,
+    gather_at,
+    iota,
+    reshape,
+    select,
+    take_part,
+)
 from tinytensor.tensor.operands import check_devices, result_dtype
+from tinytensor.tensor.running import running
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -31,6 +44,36 @@ def count_before(sequence: UOp, values: UOp, right: bool) -> UOp:
         is_beyond = is_less(values, last) if right else is_at_most(values, last)
         count = select(is_beyond, count, more)
     return count
+
+
+def repeated_indices(
+    who: str, repeats: TensorBase, axis: int, extent: int, total: int | None
+) -> UOp:
+    """Return the indices of an axis, each as often as an element says, or all as often as one.
+
+    Their number is read now unless it is given: then the next host read raises if it is wrong.
+    """
+    if repeats.dtype not in (dtypes.int32, dtypes.int64):
+        sentence = f"{who}: repeats are no counts: dtype is {repeats.dtype.name}"
+        raise DTypeError(f"{sentence}; it must be int32 or int64.")
+    if repeats.ndim > 1 or repeats.numel() not in (1, extent):
+        sentence = f"{who}: repeats do not fit: shape {repeats.shape} for {extent} indices"
+        raise ShapeError(f"{sentence}; there must be one for each, or one.")
+    if total is None:
+        read = np.broadcast_to(repeats._values(), extent)
+        if read.min(initial=0) < 0:
+            sentence = f"{who}: a number of repeats is negative: {read.min()}"
+            raise ValueOutOfRange(f"{sentence}; all must be 0 or more.")
+        total = int(read.sum())
+    if extent == 0 or total == 0:
+        return checked(who, full(dtypes.int64, 0, (total,)), axis, extent)
+    counts = broadcast(cast(repeats.uop, dtypes.int64), (extent,))
+    sizes = select(is_less(counts, 0), full_like(counts, total + 1), counts)
+    ends = reshape(running(Combine.ADD, sizes, 0), (1, extent))
+    places = count_before(ends, reshape(iota(total), (1, total)), right=True)
+    is_sum = is_equal(take_part(ends, 1, range(extent - 1, extent)), total)
+    found = select(broadcast(is_sum, places.shape), places, full_like(places, extent))
+    return checked(who, reshape(found, (total,)), axis, extent)
 
 
 def searchsorted(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import index
 from typing import Self
 
 from tinytensor.errors import IndexOutOfRange, ShapeError
 from tinytensor.tensor import nodes
 from tinytensor.tensor.arranging import Arranging
-from tinytensor.tensor.axes import check_axis, flat_sizes
+from tinytensor.tensor.axes import Dims, check_axis, flat_sizes
 from tinytensor.tensor.formulas import add, is_at_most
 from tinytensor.tensor.joining import join
 from tinytensor.tensor.movement import Sizes
@@ -66,14 +67,15 @@ class Slicing(Arranging):
         """Return an axis in parts of one size, the last one smaller, or in parts of these sizes."""
         axis = self._axis("split", dim, ShapeError)
         extent = self.shape[axis]
-        if isinstance(split_size, int):
-            if split_size < 0 or (split_size == 0 and extent):
-                sentence = f"split: the size is too small: {split_size} for extent {extent}"
-                raise ShapeError(f"{sentence}; it must be 1 or more.")
-            begins = range(0, extent, split_size or 1) or (0,)
-            sizes = [min(split_size, extent - begin) for begin in begins]
-        else:
+        if isinstance(split_size, Sequence):
             sizes = list(split_size)
+        else:
+            size = index(split_size)
+            if size < 0 or (size == 0 and extent):
+                sentence = f"split: the size is too small: {size} for extent {extent}"
+                raise ShapeError(f"{sentence}; it must be 1 or more.")
+            begins = range(0, extent, size or 1) or (0,)
+            sizes = [min(size, extent - begin) for begin in begins]
         if sum(sizes) != extent or min(sizes) < 0:
             sentence = f"split: sizes do not fill the axis: {tuple(sizes)} for extent {extent}"
             raise ShapeError(f"{sentence}; their sum must be the extent.")
@@ -89,7 +91,7 @@ class Slicing(Arranging):
         if chunks < 1:
             raise ShapeError(f"chunk: too few parts: {chunks}; there must be 1 or more.")
         extent = self.shape[axis]
-        return self.split(-(-extent // chunks) if extent else [0] * chunks, axis)
+        return self.split(-(-extent // index(chunks)) if extent else [0] * chunks, axis)
 
     def unfold(self, dimension: int, size: int, step: int) -> Self:
         """Return windows that slide along an axis; their places are the last axis."""
@@ -139,9 +141,9 @@ class Slicing(Arranging):
         is_kept = is_at_most(column, last) if lower else is_at_most(last, column)
         return self._wrap(nodes.select(is_kept, self.uop, nodes.full_like(self.uop, 0)))
 
-    def roll(self, shifts: Sizes, dims: Sizes = ()) -> Self:
+    def roll(self, shifts: Sizes, dims: Dims = None) -> Self:
         """Return elements moved along axes, those at the end to the start; flat without dims."""
-        moves, axes = flat_sizes((shifts,)), flat_sizes((dims,))
+        moves, axes = flat_sizes((shifts,)), () if dims is None else flat_sizes((dims,))
         if not axes and len(moves) == 1:
             return self.flatten().roll(moves, 0).reshape(self.shape)
         if len(moves) != len(axes):

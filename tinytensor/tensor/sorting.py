@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import index
 from typing import Generic, NamedTuple, Self, TypeVar, overload
 
 from tinytensor.dtype import dtypes
@@ -114,18 +115,18 @@ class Sorting(Reduction):
         """
         axis = check_axis("topk", dim, self.ndim)
         x = at_least_1d(self.uop)
-        _check_count("topk", k, 0, x.shape[axis])
-        count = k if self.shape else 1
+        wanted = _checked_count("topk", k, 0, x.shape[axis])
+        count = wanted if self.shape else 1
         return self._chosen(order_of(x, axis, largest, count), axis, count)
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Chosen[Self]:
         """Return the k-th least element along an axis, counted from 1, and where it was."""
         (axis,) = self._filled_axes("kthvalue", dim)
         x = at_least_1d(self.uop)
-        _check_count("kthvalue", k, 1, x.shape[axis])
-        order = order_of(x, axis, count=k)
-        position = take_part(order, axis, range(k - 1, k))
-        return self._chosen(position, axis, *[1] * keepdim)
+        count = _checked_count("kthvalue", k, 1, x.shape[axis])
+        order = order_of(x, axis, count=count)
+        position = take_part(order, axis, range(count - 1, count))
+        return self._chosen(position, axis, *[1] * bool(keepdim))
 
     @overload
     def median(self) -> Self: ...
@@ -158,7 +159,8 @@ class Sorting(Reduction):
         return self._chosen(places, axis, x.shape[axis])
 
 
-def _check_count(who: str, k: int, least: int, extent: int) -> None:
+def _checked_count(who: str, k: int, least: int, extent: int) -> int:
     if not least <= k <= extent:
         sentence = f"{who}: k is out of range: {k} of {extent} elements"
         raise ValueOutOfRange(f"{sentence}; it must be in {least} .. {extent}.")
+    return index(k)

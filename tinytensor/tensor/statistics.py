@@ -75,7 +75,7 @@ class Statistics(Reduction):
         """Return the p-norm of the elements as one vector; 'fro' and None are the 2-norm."""
         if isinstance(p, str) and p != "fro":
             raise ValueOutOfRange(f"norm: no such norm: {p!r}; it must be a number or 'fro'.")
-        order = float(p) if isinstance(p, (int, float)) else 2.0
+        order = 2.0 if p is None or isinstance(p, str) else float(p)
         check_float("norm", self.dtype)
         result = check_float("norm", dtype or self.dtype)
         axes = check_axes("norm", dim, self.ndim)
@@ -102,7 +102,7 @@ class Statistics(Reduction):
         self,
         dim: Dims = None,
         *,
-        correction: float = 1,
+        correction: float | None = 1,
         keepdim: bool = False,
     ) -> tuple[Self, Self]:
         """Return var and mean."""
@@ -113,7 +113,7 @@ class Statistics(Reduction):
         self,
         dim: Dims = None,
         *,
-        correction: float = 1,
+        correction: float | None = 1,
         keepdim: bool = False,
     ) -> tuple[Self, Self]:
         """Return std and mean."""

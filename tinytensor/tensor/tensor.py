@@ -18,6 +18,7 @@ from tinytensor.tensor.products import Products
 from tinytensor.tensor.random import Random
 from tinytensor.tensor.sampling import Sampling
 from tinytensor.tensor.scattering import Scattering
+from tinytensor.tensor.signatures import explain_methods
 from tinytensor.tensor.softmax import Softmax
 from tinytensor.tensor.sorting import Sorting
 from tinytensor.tensor.statistics import Statistics
@@ -55,4 +56,7 @@ class Tensor(
     __slots__ = ()
 
     def __contains__(self, element: Operand) -> bool:
-        return bool((self == element).any())
+        return bool(self.eq(element).any())
+
+
+explain_methods(Tensor, dir(Tensor))

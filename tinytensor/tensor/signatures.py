@@ -1,0 +1,186 @@
+"""Turns the failure of a call into a sentence about the argument that its signature does not take.
+
+Nothing is looked at before a call: whoever gives a number in the place of a Tensor is told so once
+that has failed, so that a call that succeeds pays for no check.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from functools import wraps
+from types import FunctionType
+from typing import Any, Final
+
+import numpy as np
+
+from tinytensor.dtype import DType, dtypes
+from tinytensor.ops.size import Size
+from tinytensor.records import dataclass
+from tinytensor.tensor.base import TensorBase
+from tinytensor.tensor.operands import is_number
+
+Value = Any  # whatever a user gives
+Function = Callable[..., Any]  # whatever it takes and gives
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What an annotation takes, and what one and several of it are called."""
+
+    one: str
+    several: str
+    has: Callable[[Value], bool]
+
+
+def is_integer(value: Value) -> bool:
+    """Tell whether a value is an integer; none is read for that."""
+    if isinstance(value, TensorBase):
+        return value.dtype.is_int and value.ndim == 0
+    return isinstance(value, (int, np.integer, Size))
+
+
+def is_real(value: Value) -> bool:
+    """Tell whether a value is a number; none is read for that."""
+    return is_number(value) or (isinstance(value, TensorBase) and value.ndim == 0)
+
+
+KINDS: Final = {
+    "Tensor": Kind("a Tensor", "Tensors", lambda value: isinstance(value, TensorBase)),
+    "float": Kind("a number", "numbers", is_real),
+    "int": Kind("an integer", "integers", is_integer),
+    "str": Kind("a string", "strings", lambda value: isinstance(value, str)),
+    "DType": Kind("a dtype", "dtypes", lambda value: isinstance(value, DType)),
+    "None": Kind("None", "None", lambda value: value is None),
+}
+ANYTHING: Final = Kind("what it takes", "what it takes", lambda value: True)
+# What annotations are short for.
+SHORT: Final = {
+    **dict.fromkeys(["TensorBase", "Self", "T", "M", "Movement", "Arranging"], "Tensor"),
+    **{"Operand": "Tensor | float", "Number": "float"},
+    **dict.fromkeys(["Sizes", "Each"], "int | Sequence[int]"),
+    **{"Dims": "int | Sequence[int] | None"},
+}
+# The operands of operators are told by `align`, and what is true is no matter of type.
+TOLD: Final = {"Operand", "bool", "Any"}
+# What Python calls so are dtypes as well.
+PYTHON_DTYPES: Final = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool}
+OPERATORS: Final = {"__init__", "__matmul__", "__setitem__"}
+OF_OBJECTS: Final = {"init", "forward"}
+
+
+def kinds_of(annotation: str) -> list[Kind]:
+    """Return the kinds that an annotation joins by `|`."""
+    parts = re.split(r" \| (?![^\[]*\])", annotation)
+    return [kind_of(each) for part in parts for each in SHORT.get(part, part).split(" | ")]
+
+
+def kind_of(annotation: str) -> Kind:
+    """Return the kind of one annotation."""
+    inner = re.fullmatch(r"Sequence\[(.*)\]", annotation)
+    if inner is None:
+        return KINDS.get(annotation, ANYTHING)
+    kinds = kinds_of(inner[1])
+    several = " or ".join([each.several for each in kinds])
+
+    def has(value: Value) -> bool:
+        return isinstance(value, (list, tuple)) and all(is_of(kinds, each) for each in value)
+
+    return Kind(f"a sequence of {several}", "sequences", has)
+
+
+def is_of(kinds: list[Kind], value: Value) -> bool:
+    """Tell whether a value is of one of some kinds."""
+    return any(each.has(value) for each in kinds)
+
+
+def described(value: Value, is_inside: bool = False) -> str:
+    """Write a value after its type, and a Tensor's shape alone: its values may not be there."""
+    name, shape = type(value).__name__, getattr(value, "shape", None)
+    if isinstance(value, (list, tuple)):
+        return f"{name} [{', '.join([described(each, True) for each in value[:4]])}]"
+    if isinstance(value, (bool, int, float, complex, str, bytes)):
+        return f"{value!r:.40}" if is_inside else f"{name} {value!r:.40}"
+    return "None" if value is None else name if shape is None else f"{name} {shape}"
+
+
+def complaint(who: str, signature: inspect.Signature, given: inspect.BoundArguments) -> str | None:
+    """Return the sentence about the first argument that is not what is annotated."""
+    for name, value in given.arguments.items():
+        parameter = signature.parameters[name]
+        kinds = kinds_of(str(parameter.annotation))
+        is_many = parameter.kind is parameter.VAR_POSITIONAL
+        for each in value if is_many else (value,):
+            if not is_of(kinds, each):
+                *most, last = [kind.one for kind in kinds]
+                required = f"{', '.join(most)} or {last}" if most else last
+                return f"{who}: {name} cannot be this: {described(each)}; it must be {required}."
+    return None
+
+
+def is_python_dtype(value: Value) -> bool:
+    """Tell whether a value is a type of Python that stands for a dtype."""
+    return isinstance(value, type) and value in PYTHON_DTYPES
+
+
+def as_dtype(value: Value) -> Value:
+    """Return the dtype that a type of Python stands for, and any other value as it is."""
+    return PYTHON_DTYPES[value] if is_python_dtype(value) else value
+
+
+def explained(function: Function) -> Function:
+    """Return a function that names the argument for which it fails, if it is of no annotated kind.
+
+    What Python calls float, int and bool is the dtype of that name where one is wanted.
+    """
+
+    @wraps(function)
+    def call(*args: Value, **options: Value) -> Value:
+        try:
+            return function(*args, **options)
+        except Exception:
+            who = function.__name__.removeprefix("__").removesuffix("__")
+            named = type(args[0]).__name__ if who in OF_OBJECTS else who
+            signature = inspect.signature(function)
+            try:
+                given = signature.bind(*args, **options)
+            except TypeError as mismatch:
+                taken = ", ".join([each for each in signature.parameters if each != "self"])
+                sentence = f"{named}: the arguments do not fit: {mismatch}"
+                raise TypeError(f"{sentence}; they must be {taken}.") from None
+            if any(is_python_dtype(each) for each in (*args, *options.values())):
+                meant = {name: as_dtype(each) for name, each in options.items()}
+                return call(*map(as_dtype, args), **meant)
+            found = complaint(named, signature, given)
+            if found is None:
+                raise
+            raise TypeError(found) from None
+
+    return call
+
+
+def explain_methods(kind: type, names: Iterable[str]) -> None:
+    """Let methods of a class tell which of their arguments is no Tensor, no number and so on."""
+    for name in names:
+        method = inspect.getattr_static(kind, name)
+        function = getattr(method, "__func__", method)
+        if (name.startswith("_") and name not in OPERATORS) or not takes_kinds(function):
+            continue
+        told = explained(function)
+        setattr(kind, name, classmethod(told) if isinstance(method, classmethod) else told)
+
+
+def explain_functions(scope: dict[str, Any], names: Iterable[str]) -> None:
+    """Let the functions of a file tell the same, as far as they do not do so yet."""
+    for name in names:
+        if takes_kinds(scope[name]):
+            scope[name] = explained(scope[name])
+
+
+def takes_kinds(function: object) -> bool:
+    """Tell whether some argument of a function has to be of a kind."""
+    if not isinstance(function, FunctionType):
+        return False
+    asked = {each for name, each in function.__annotations__.items() if name != "return"}
+    return bool(asked - TOLD) and "Any" not in asked
