@@ -327,6 +327,15 @@ def _view_of_a_tensor_outside() -> Function:
     return jitted
 
 
+@case("captured state", "a tensor outside sees y; y.T; while x is of shape (2, 2), (3, 2), (4, 2)")
+def _view_of_a_tensor_outside_for_all_sizes() -> Function:
+    weight, y = zeros(2, 2), zeros(2, 2)
+    jitted = two_calls(lambda x: x @ weight, (zeros(2, 2),), (zeros(3, 2),), dynamic=None)
+    weight.data = y.T
+    jitted(zeros(4, 2))
+    return jitted
+
+
 @case("captured state", "two tensors outside have memory of their own; share it")
 def _memory_of_tensors_outside() -> Function:
     first, second = zeros(2), zeros(2)

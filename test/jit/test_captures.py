@@ -254,7 +254,7 @@ def require_a_gradient(weight):
 
 def give_a_gradient(weight):
     weight.requires_grad_()
-    weight.grad = on_cpu(np.ones(N))
+    weight.grad = on_cpu(np.ones(weight.shape))
 
 
 CHANGES = (
@@ -478,3 +478,52 @@ def test_threads_that_exchange_what_is_captured_harm_nothing(seed):
         each.join()
 
     assert wrong == []
+
+
+def rows(count):
+    return on_cpu(np.arange(2 * count).reshape(count, 2) % 7)
+
+
+def test_sizes_that_come_back_are_called_in_c(seed):
+    weight = on_cpu(numbers(seed, 2, 2))
+    jitted = jit(lambda x: x @ weight + 1)
+    for count in (3, 5, 7, 3, 5, 7, 5, 7):
+        jitted(rows(count))
+
+    assert [is_made_in_c(jitted, rows(count)) for count in (3, 5, 7)] == [True] * 3
+    for count in (5, 9, 7, 3):
+        assert jitted(rows(count)).tolist() == (rows(count) @ weight + 1).tolist()
+
+
+def see_another_view(weight):
+    weight.data = on_cpu([[1.0, 2.0], [3.0, 4.0]]).T
+
+
+@pytest.mark.parametrize(
+    "change",
+    [see_another_view, add_in_place, give_an_expression, require_a_gradient, give_a_gradient],
+)
+def test_a_captured_tensor_of_a_program_for_all_sizes_is_read_as_it_is_now(change, seed):
+    weight = on_cpu(numbers(seed, 2, 2))
+    jitted = jit(lambda x: x @ weight + (weight.grad is None))
+    for count in (3, 5, 7) * 3:
+        jitted(rows(count))
+
+    for count in (3, 5, 9) * 2:
+        change(weight)
+        found = [jitted(rows(count)).tolist() for _ in range(3)]
+
+        assert found == [(rows(count) @ weight + (weight.grad is None)).tolist()] * 3
+
+
+def test_tensors_of_a_program_for_all_sizes_may_stop_to_share_memory(seed):
+    first = on_cpu(numbers(seed, 2, 2))
+    second = first.view(2, 2)
+    jitted = jit(lambda x: x @ first @ second)
+    for count in (3, 5, 7) * 3:
+        jitted(rows(count))
+
+    second.data = on_cpu(numbers(seed + 1, 2, 2))
+
+    found = [jitted(rows(count)).tolist() for count in (3, 5, 9)]
+    assert found == [(rows(count) @ first @ second).tolist() for count in (3, 5, 9)]

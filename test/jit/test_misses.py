@@ -67,6 +67,10 @@ SENTENCES = {
         "jit: <lambda>: traced anew: a tensor from outside sees strides (1, 2), offset 0, "
         "saw all of its memory."
     ),
+    "view_of_a_tensor_outside_for_all_sizes": (
+        "jit: <lambda>: traced for all sizes: x.shape is (4, 2), was (2, 2); an earlier one does "
+        "not serve: a tensor from outside sees strides (1, 2), offset 0, saw all of its memory."
+    ),
     "memory_of_tensors_outside": (
         "jit: <lambda>: traced anew: tensors that had memory of their own share it."
     ),

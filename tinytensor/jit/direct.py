@@ -38,6 +38,15 @@ class Tally:
     next: Direct | None = None
 
 
+@dataclass(slots=True, eq=False)
+class Way:
+    """A program, how often it was called, and C that makes its calls."""
+
+    program: Program
+    tally: Tally
+    direct: Direct | None
+
+
 # What runtime/steps.c reads, in its order.
 READ_SLOTS = (
     *((TensorBase, "_view"), (TensorBase, "_grad"), (TensorBase, "cell")),

@@ -14,10 +14,10 @@ from tinytensor.captures import LAUNCHES, wants_schedule
 from tinytensor.config import CHANGES, config
 from tinytensor.jit.build import Obstacle, build_program
 from tinytensor.jit.demands import demands_of
-from tinytensor.jit.direct import Direct, Tally, make_direct
+from tinytensor.jit.direct import Tally, Way, make_direct
 from tinytensor.jit.facts import key_of, names_of, watch_modules, watch_objects, watch_outside
 from tinytensor.jit.open import OTHERS, Failure, OpenProgram, find_opening, trace_open
-from tinytensor.jit.program import MISS, Program
+from tinytensor.jit.program import MISS
 from tinytensor.jit.structure import Fact, Flat, flatten
 from tinytensor.jit.words import changed, restructured, told_of
 from tinytensor.records import dataclass
@@ -51,14 +51,11 @@ class ProgramRecord:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
-    """A program, the names and facts it was made for, and how often it was called."""
+class Entry(Way):
+    """A program, and the names and facts it was made for."""
 
-    program: Program
     key: Key
     names: list[str]
-    tally: Tally
-    direct: Direct | None = None
 
     def record(self) -> ProgramRecord:
         """Tell users of it."""
@@ -86,7 +83,7 @@ class Jitted(Generic[P, R]):
         self._open: deque[OpenProgram] = deque(maxlen=MOST_PROGRAMS)
         self._plain: set[Key] = set()  # of calls whose sizes the function itself needs
         self.remarks: deque[str] = deque(maxlen=MOST_REMARKS)
-        self._armed: list[Entry] = []
+        self._armed: list[Way] = []
         self._link()
         self._refused: Counter[Key] = Counter()
         self._entries: OrderedDict[Key, list[Entry]] = OrderedDict()
@@ -108,12 +105,11 @@ class Jitted(Generic[P, R]):
             cells = program.cells(flat.tensors)
             complaint = program.complaint(flat.tensors, cells)
             if not complaint:
-                entry.tally.calls += 1
                 count("guards hold")
                 self._arm(entry)
                 result: R = program.run(flat.tensors, cells)
                 return result
-        found = self._run_open(flat, key)
+        found = self._run_open(flat, key, args, kwargs)
         count("guards miss" if found is MISS else "guards hold")
         if found is MISS and not complaint and self.dynamic is not False:
             found = self._trace_open(flat, key, args, kwargs)
@@ -123,11 +119,16 @@ class Jitted(Generic[P, R]):
             return self.function(*args, **kwargs)
         return self._trace(flat, key, complaint, args, kwargs)
 
-    def _run_open(self, flat: Flat, key: Key) -> Any:  # noqa: ANN401 - what the function gives
-        for program in self._open:
-            found = program.run(key, flat.tensors)
-            if found is not MISS:
-                return found
+    def _run_open(self, flat: Flat, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - what the function gives
+        for each in self._open:
+            if each.complaint(key, flat.tensors):
+                continue
+            way = each.way(key)
+            if way.tally.calls == 1:  # these sizes come back
+                given = demands_of(args, kwargs)
+                way.direct = make_direct(way.program, given, MODE.get(), way.tally)
+            self._arm(way)
+            return way.program.run(flat.tensors, way.program.cells(flat.tensors))
         return MISS
 
     def _trace_open(
@@ -156,7 +157,7 @@ class Jitted(Generic[P, R]):
         why = changed(names, was, key) or "dynamic is True"
         self._remark(f"traced for all sizes: {why}{''.join(earlier[-1:])}")
         self._open.append(program)
-        return self._run_open(flat, key)
+        return self._run_open(flat, key, args, kwargs)
 
     def programs(self) -> list[ProgramRecord]:
         """Return what there is to know of each program, the latest last."""
@@ -191,20 +192,22 @@ class Jitted(Generic[P, R]):
                 trace.restore()  # an error of a compiler leaves every value as it was
                 raise
             trace.restore()
-            entry = Entry(program, key, names, Tally())
-            entry.direct = make_direct(program, given, MODE.get(), entry.tally)
-            self._keep(entry)
+            tally = Tally()
+            direct = make_direct(program, given, MODE.get(), tally)
+            self._keep(Entry(program, tally, direct, key, names))
             result: R = program.run_first(flat.tensors)
             return result
 
-    def _arm(self, entry: Entry) -> None:
-        """Try a program first from now on, until a setting changes."""
+    def _arm(self, way: Way) -> None:
+        """Count a call of a program, and try it first from now on, until a setting changes."""
+        way.tally.calls += 1
         changes = CHANGES.count  # read before what it counts
         if LAUNCHES or TRACES:  # C tells nobody of its launches, and asks no trace
             return
-        entry.tally.changes = changes
-        if entry.direct is not None and not entry.program.in_place.replay.is_shown:
-            self._armed = [entry, *[each for each in self._armed if each is not entry]]
+        way.tally.changes = changes
+        if way.direct is not None and not way.program.in_place.replay.is_shown:
+            others = [each for each in self._armed if each is not way]
+            self._armed = [way, *others[: MOST_PROGRAMS - 1]]
             self._link()
 
     def _link(self) -> None:
@@ -214,9 +217,9 @@ class Jitted(Generic[P, R]):
         def way(*args: P.args, **kwargs: P.kwargs) -> Any:  # noqa: ANN401 - what the function gives
             return known()._call(*args, **kwargs)
 
-        for entry in reversed(self._armed):
-            assert entry.direct is not None, "only what C makes is armed"
-            entry.tally.next, way = way, entry.direct
+        for each in reversed(self._armed):
+            assert each.direct is not None, "only what C makes is armed"
+            each.tally.next, way = way, each.direct
         self.__call__ = way
 
     def _keep(self, entry: Entry) -> None:
@@ -265,7 +268,8 @@ def _record_of(program: OpenProgram) -> ProgramRecord:
         for each, (was, now) in pairs
     ]
     guards += [f"{each.name} has not changed" for each in program.watches]
-    return ProgramRecord(tuple(guards), (), program.calls)
+    calls = sum([each.tally.calls for each in [*program.bound.values()]])
+    return ProgramRecord(tuple(guards), (), calls)
 
 
 def finish(trace: Trace) -> None:

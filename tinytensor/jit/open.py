@@ -15,9 +15,9 @@ from typing import Any
 
 from tinytensor.grad import requires_gradient
 from tinytensor.jit.build import Obstacle, Outside, ProgramGraph, check_leaks
+from tinytensor.jit.direct import Tally, Way
 from tinytensor.jit.facts import ASPECTS, MODES, watch_modules, watch_objects, watch_outside
 from tinytensor.jit.program import (
-    MISS,
     Effects,
     Finder,
     Origin,
@@ -149,8 +149,7 @@ class OpenProgram:
     outputs: tuple[Output, ...]
     build: Builder
     is_single: bool
-    calls: int = 0
-    bound: OrderedDict[tuple[int, ...], Program] = field(default_factory=OrderedDict)
+    bound: OrderedDict[tuple[int, ...], Way] = field(default_factory=OrderedDict)
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
     def complaint(self, key: Key, tensors: Sequence[TensorBase]) -> str:
@@ -167,24 +166,16 @@ class OpenProgram:
                     return f"{value} is not from {each.attrs.least} to {each.attrs.most}"
             if not all(index_at(claim, known) for claim in self.claims):
                 return "the function does something else for these sizes"
-        program = self._program(key)
+        program = self.way(key).program
         return program.complaint(tensors, program.cells(tensors))
 
-    def run(self, key: Key, tensors: Sequence[TensorBase]) -> Nest:
-        """Make a call; MISS if it is none of this program."""
-        if self.complaint(key, tensors):
-            return MISS
-        self.calls += 1
-        program = self._program(key)
-        return program.run(tensors, program.cells(tensors))
-
-    def _program(self, key: Key) -> Program:
+    def way(self, key: Key) -> Way:
         """Return the program for the values of a call: the kernels on memory of other sizes."""
         values = tuple(self.opening.values(key) or ())
         with self.lock:
             found = self.bound.get(values)
             if found is None:
-                found = self.bound[values] = self._bind(values)
+                found = self.bound[values] = Way(self._bind(values), Tally(), None)
                 if len(self.bound) > MOST_BOUND:
                     self.bound.popitem(last=False)
             return found
