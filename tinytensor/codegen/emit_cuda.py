@@ -241,9 +241,9 @@ class CudaWriter(StatementWriter):
             return self.values.instruction(row, [address_on_chip(*operands)])
         return super().value(node)
 
-    def read(self, node: UOp, register: Value) -> Value:
+    def read(self, register: Value) -> Value:
         """Write what a register holds."""
-        return read_register(self, node, register)
+        return read_register(self, register)
 
     def region(self, node: UOp) -> Value:
         """Name a region, which is declared before the body."""

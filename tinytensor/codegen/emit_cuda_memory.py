@@ -89,7 +89,7 @@ def _array(name: str, element: CType, lanes: int) -> VectorValue:
     return VectorValue(name, CType(element.kind, element.bits, lanes), True, fields)
 
 
-def read_register(e: CudaWriter, node: UOp, register: Value) -> Value:
+def read_register(e: CudaWriter, register: Value) -> Value:
     """Write what a register holds now: an array is copied, because it may be written later."""
     if not isinstance(register, VectorValue):
         return register

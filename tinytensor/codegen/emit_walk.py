@@ -57,7 +57,7 @@ class StatementWriter(ABC):
         if node.op is Op.LOAD:
             return self.load(node, *operands)
         if node.op is Op.READ:
-            return self.read(node, *operands)
+            return self.read(*operands)
         if node.op is Op.PARAM:
             return Value(f"p{node.attrs.number}", storage_type(node.dtype))
         if node.op is Op.EXTENT:
@@ -70,7 +70,7 @@ class StatementWriter(ABC):
     def load(self, node: UOp, buffer: Value, index: Value, guard: Value | None = None) -> Value:
         """Write a load."""
 
-    def read(self, node: UOp, register: Value) -> Value:
+    def read(self, register: Value) -> Value:
         """Write what a register holds."""
         return register
 

@@ -43,7 +43,8 @@ def may_take(kernel: Kernel, output: int, operand: int) -> bool:
     place = numbers.index(output)
     index = stores[place].operands[1]
     folds = _folds_in(stores)
-    if kernel.variables and (folds or _guards(stores, operand)):
+    is_guarded = any(len(load.operands) > 2 for load in _loads(stores, frozenset(), operand))
+    if kernel.variables and (folds or is_guarded):
         return False  # what is guarded may end before the output does, whatever both are at most
     later = stores[place + 1 :]
     if folds and _indices(later, folds, operand):
@@ -87,12 +88,6 @@ def _folds_in(stores: Sequence[UOp]) -> frozenset[UOp]:
     return frozenset([node for node in walk(stores) if node.op in FOLDS])
 
 
-def _guards(roots: Sequence[UOp], operand: int) -> list[UOp]:
-    """Return the guards under which an operand is read."""
-    loads = [node for node in walk(roots) if node.op is Op.LOAD and len(node.operands) > 2]
-    return [load.operands[2] for load in loads if load.operands[0].attrs.number == operand]
-
-
 def _are_alike(kernel: Kernel, output: int, operand: int) -> bool:
     """Whether both have one element for each point, of one dtype."""
     written, read = kernel.params[output], kernel.params[operand]
@@ -104,9 +99,12 @@ def _are_alike(kernel: Kernel, output: int, operand: int) -> bool:
 
 def _indices(roots: Sequence[UOp], folds: AbstractSet[UOp], operand: int) -> list[UOp]:
     """Return where an operand is read outside of folds."""
-    nodes = walk(roots, stop=folds)
-    loads = [node for node in nodes if node.op is Op.LOAD]
-    return [load.operands[1] for load in loads if load.operands[0].attrs.number == operand]
+    return [load.operands[1] for load in _loads(roots, folds, operand)]
+
+
+def _loads(roots: Sequence[UOp], folds: AbstractSet[UOp], operand: int) -> list[UOp]:
+    loads = [node for node in walk(roots, stop=folds) if node.op is Op.LOAD]
+    return [load for load in loads if load.operands[0].attrs.number == operand]
 
 
 def _folds_own_row(

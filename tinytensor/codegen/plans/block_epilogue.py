@@ -120,17 +120,14 @@ class BlockEpilogue:
 
     def _find_column_loads(self) -> list[UOp]:
         """Find the loads whose value is the same in every row."""
-        loads = [each for each in accesses_of(self.stores) if each.op is Op.LOAD]
         unread = {self._flat.m, self._flat.total}
         return [
             each
-            for each in loads
-            if unread.isdisjoint(walk((each,))) and not self._is_written(each.operands[0])
+            for each in accesses_of(self.stores)
+            if each.op is Op.LOAD
+            and unread.isdisjoint(walk((each,)))
+            and not self._b.params[each.operands[0].attrs.number].written
         ]
-
-    def _is_written(self, buffer: UOp) -> bool:
-        number: int = buffer.attrs.number
-        return self._b.params[number].written
 
     def preload(self, columns: Sequence[UOp]) -> None:
         """Read what the sums at these columns will need, unless it takes too many registers."""

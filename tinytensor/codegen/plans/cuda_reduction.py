@@ -36,13 +36,7 @@ from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.fragments import WARP_THREADS
 from tinytensor.ops.kernel import Kernel
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import (
-    UOp,
-    const,
-    exact_extent,
-    substitute_all,
-    walk,
-)
+from tinytensor.ops.uop import UOp, const, exact_extent, substitute_all, walk
 from tinytensor.records import dataclass
 from tinytensor.target import Target
 

@@ -113,8 +113,8 @@ class Gpu:
     l2_bytes: int
 
 
-def describe_gpu(driver: Driver, ordinal: int = 0) -> Gpu:
-    """Ask the driver about one GPU.
+def describe_gpu(driver: Driver) -> Gpu:
+    """Ask the driver about the first GPU.
 
     Raises: DeviceError when the driver or the GPU is too old.
     """
@@ -124,7 +124,7 @@ def describe_gpu(driver: Driver, ordinal: int = 0) -> Gpu:
             f"the NVIDIA driver is for CUDA {_version_text(version)}, "
             f"it must be for {_version_text(OLDEST_DRIVER)} or later"
         )
-    handle = driver.call("cuDeviceGet", ordinal)
+    handle = driver.call("cuDeviceGet", 0)
     name = driver.call("cuDeviceGetName", NAME_BYTES, handle)
     major = driver.device_attribute(handle, "COMPUTE_CAPABILITY_MAJOR")
     minor = driver.device_attribute(handle, "COMPUTE_CAPABILITY_MINOR")
