@@ -12,12 +12,7 @@ from tinytensor.codegen.plans.amounts import open_builder, split_count, usual_ex
 from tinytensor.codegen.plans.block_epilogue import BlockEpilogue
 from tinytensor.codegen.plans.block_operand import Operand, Window, describe
 from tinytensor.codegen.plans.block_raster import Raster, place_tile
-from tinytensor.codegen.plans.flatten import (
-    FlatContraction,
-    block_ranges,
-    flatten,
-    is_symmetric,
-)
+from tinytensor.codegen.plans.flatten import FlatContraction, block_ranges, flatten, is_symmetric
 from tinytensor.codegen.plans.tiling_cuda import BlockTiling, Work
 from tinytensor.dtype import DType
 from tinytensor.ops.kernel import Contraction, Kernel
