@@ -14,11 +14,11 @@ FUNCTION_LINES = 40
 DEPTH = 4
 # docs/decisions/code-budget.md says why these five are counted as they are.
 BUDGETS = {
-    "compiler and runtime": 11850,
-    "CUDA target": 8000,
-    "checking machinery": 2700,
-    "jit, explain and profile": 3400,
-    "Tensor, gradients, nn and interop": 10040,
+    "compiler and runtime": 11830,
+    "CUDA target": 7890,
+    "checking machinery": 2660,
+    "jit, explain and profile": 3390,
+    "Tensor, gradients, nn and interop": 10030,
 }
 CHECKS = re.compile(
     r"tinytensor/(ops/(interpret|verify|text|fold|philox|block_|uniform)|schedule/check)"

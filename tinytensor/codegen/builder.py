@@ -8,13 +8,7 @@ from contextlib import contextmanager
 from tinytensor.codegen.placement import Placement
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import InternalError
-from tinytensor.ops.attrs import (
-    AccessAttrs,
-    EffectAttrs,
-    LanesAttrs,
-    LoopAttrs,
-    WorkspaceAttrs,
-)
+from tinytensor.ops.attrs import AccessAttrs, EffectAttrs, LanesAttrs, LoopAttrs, WorkspaceAttrs
 from tinytensor.ops.kernel import Param
 from tinytensor.ops.linear import UNORDERED, Linear
 from tinytensor.ops.op import Op

@@ -12,12 +12,7 @@ from tinytensor.codegen.emit_c_functions import (
     store_function,
     store_some_function,
 )
-from tinytensor.codegen.emit_c_types import (
-    CKind,
-    CType,
-    declare_vector,
-    storage_type,
-)
+from tinytensor.codegen.emit_c_types import CKind, CType, declare_vector, storage_type
 from tinytensor.codegen.emit_c_values import Value, ValueEmitter, convert
 from tinytensor.codegen.emit_walk import CONTROL, StatementWriter
 from tinytensor.dtype import dtypes

@@ -9,14 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tinytensor.codegen import functions
-from tinytensor.codegen.functions import (
-    EXPONENT_BIAS,
-    ROUNDER,
-    SIGN_BIT,
-    fma,
-    horner,
-    power_of_two,
-)
+from tinytensor.codegen.functions import EXPONENT_BIAS, ROUNDER, SIGN_BIT, fma, horner, power_of_two
 from tinytensor.dtype import dtypes
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, binary, bitcast, operand, where

@@ -12,15 +12,7 @@ from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.guards import both
 from tinytensor.ops.op import ELEMENTWISE, Op
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.size import (
-    are_same,
-    is_one,
-    is_open,
-    is_repeated,
-    is_same,
-    is_zero,
-    now,
-)
+from tinytensor.ops.size import are_same, is_one, is_open, is_repeated, is_same, is_zero, now
 from tinytensor.ops.uop import UOp, binary, cast, const, index_const, make_range, where
 from tinytensor.records import dataclass
 

@@ -5,28 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tinytensor.codegen.builder import (
-    Builder,
-    fma,
-    lane,
-    shuffle,
-    splat,
-    stack,
-)
+from tinytensor.codegen.builder import Builder, fma, lane, shuffle, splat, stack
 from tinytensor.codegen.vectorize import Evaluator
 from tinytensor.dtype import DType, dtypes
 from tinytensor.ops.attrs import POSITIONS, Combine
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import (
-    UOp,
-    binary,
-    cast,
-    compare,
-    const,
-    require,
-    walk,
-    where,
-)
+from tinytensor.ops.uop import UOp, binary, cast, compare, const, require, walk, where
 from tinytensor.records import dataclass
 
 COMBINE_OPS = {
