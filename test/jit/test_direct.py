@@ -381,3 +381,80 @@ def test_a_fresh_tensor_is_no_other_call(seed):
     assert found == [[4.0, 3.0], [5.0, 3.0]]
     assert jitted.__call__ is ways
     assert calls_of(jitted) == [3]
+
+
+def test_what_is_written_in_place_is_written_in_c(monkeypatch, seed):
+    x, step = on_cpu(numbers(seed, N)), on_cpu(numbers(seed + 1, N))
+    total = on_cpu(np.zeros(N))
+
+    def add(x):
+        total.add_(x)
+        step.mul_(-1)
+        return total[1:], step * 2
+
+    jitted = jit(add)
+    for _ in range(2):
+        jitted(x)
+    memory, kept = total.cell.memory, step.numpy()
+    jitted(x)  # a leaf of the step was made, to be looked at
+    monkeypatch.setattr(jitted, "_call", None)
+
+    rest, doubled = jitted(x)
+
+    assert total.cell.memory is memory
+    assert calls_of(jitted) == [3]
+    assert total.tolist() == (4 * x.numpy()).tolist()
+    assert rest.tolist() == (4 * x.numpy())[1:].tolist()
+    assert doubled.tolist() == (2 * kept).tolist()
+
+
+READERS = {
+    "the leaf": lambda x: x.uop,
+    "an expression": lambda x: x * 10,
+    "a copy": lambda x: x.clone(),
+    "a value": lambda x: x.numpy(),
+    "a realized view": lambda x: x[1:].realize(),
+    "a shared result": lambda x: x.detach(),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_somebody_reads_is_not_written_over_in_c(reader, seed):
+    x = numbers(seed, N)
+    mine, its = on_cpu(x), on_cpu(x)
+
+    def bump(x):
+        x.add_(1)
+
+    jitted = jit(bump)
+    held, expected = [], []
+    for step in range(8):
+        if step % 3 == 2:
+            held.append(READERS[reader](its))
+            expected.append(READERS[reader](mine))
+        jitted(its)
+        bump(mine)
+
+    assert its.tolist() == mine.tolist()
+    for found, wanted in zip(held, expected, strict=True):
+        if isinstance(found, Tensor):
+            assert found.tolist() == wanted.tolist()
+
+
+def test_a_cache_that_grows_is_written_in_c(seed):
+    cache = on_cpu(np.zeros((N, 3)))
+
+    @jit
+    def write(row, place):
+        cache[place] = row
+        return (cache * 1.0).sum(0)
+
+    for number in range(3 * N):
+        row = numbers(seed + number, 3)
+        expected = cache.numpy()
+        expected[number % N] = row
+
+        found = write(on_cpu(row), number % N)
+
+        assert found.tolist() == expected.sum(0).tolist()
+        assert cache.tolist() == expected.tolist()

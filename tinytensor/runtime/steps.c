@@ -166,16 +166,17 @@ struct start {
     const word *places;
 };
 struct call {
-    word view, gradient, cell, leaf, lifted, memory, spec, settings, fits, calls, next; /* slots */
-    PyObject *changes, *tally, *mode, *is_enabled, *no_cuts, *find, *restock, *build, *names;
-    PyObject *variables;
-    word given, tensors, sources, watches, blocks, parts, results, starts;
+    word view, gradient, cell, leaf, lifted, memory, spec, views, shared; /* numbers of slots */
+    word settings, fits, calls, next;
+    PyObject *changes, *tally, *mode, *is_enabled, *no_cuts, *no_views, *not_shared, *unread, *find;
+    PyObject *restock, *build, *names, *variables;
+    word given, tensors, sources, watches, blocks, parts, results, writes, starts;
     const struct demand *demand;
     const struct watch *watch;
     const struct tensor *tensor;
     PyObject *const *specs;
     const struct part *part;
-    const word *result;
+    const word *result, *write;
     const struct start *start;
 };
 
@@ -339,6 +340,12 @@ static int fits_tensors(const struct call *call, PyObject **tensors, PyObject **
     }
     if (!are_distinct(cells, call->sources))
         return 0;
+    for (word i = 0; i < call->writes; i++) { /* nobody else may see what is written over */
+        PyObject *cell = cells[call->write[i]];
+        if (cell->kind != call->unread || cell->slots[call->views] != call->no_views
+            || memories[call->write[i]]->slots[call->shared] != call->not_shared)
+            return 0;
+    }
     for (word i = 0; i < call->tensors + call->sources; i++)
         Py_IncRef(tensors[i]);
     for (word i = 0; i < call->sources; i++)
