@@ -12,6 +12,7 @@ import pytest
 
 from tinytensor import Device, Tensor, config, jit, no_grad
 from tinytensor.errors import DeviceError
+from tinytensor.jit import direct
 from tinytensor.runtime.buffer import Shelf
 
 N = 7
@@ -321,7 +322,9 @@ def test_a_nest_that_the_function_changes_is_known_as_it_was(seed):
 
 def test_what_was_there_and_views_of_it_are_returned(seed):
     weight, x = on_cpu(numbers(seed, 2, N)), on_cpu(numbers(seed + 1, 2, N))
-    jitted = armed(lambda x: [x, x.T, weight, weight[1:], x + weight, Tensor([2.0]) * x], x)
+    jitted = armed(
+        lambda x: [x, x.T, weight, weight[1:], x + weight, Tensor([2.0], device="CPU") * x], x
+    )
     other = on_cpu(numbers(seed + 2, 2, N))
 
     found = jitted(other)
@@ -370,6 +373,23 @@ def test_kernels_of_another_device_are_started_through_python(monkeypatch, seed)
     expected = ((x @ weight).softmax(1), x + 1)
     assert [each.tolist() for each in jitted(x)] == [each.tolist() for each in expected]
     assert calls_of(jitted) == [2]
+
+
+class Missing:
+    def __getitem__(self, name):
+        raise DeviceError("mine")
+
+
+def test_without_a_compiler_of_c_programs_are_looked_up(monkeypatch, seed):
+    monkeypatch.setattr(direct, "Device", Missing())
+    x = on_cpu(numbers(seed, N))
+    jitted = jit(lambda x: x + 1)
+
+    found = [jitted(x).tolist() for _ in range(3)]
+
+    assert found == [(x.numpy() + 1).tolist()] * 3
+    assert calls_of(jitted) == [2]
+    assert not isinstance(jitted.__call__, BuiltinFunctionType)
 
 
 def test_a_fresh_tensor_is_no_other_call(seed):
