@@ -10,7 +10,7 @@ from types import BuiltinFunctionType
 import numpy as np
 import pytest
 
-from tinytensor import Device, Tensor, config, jit, no_grad
+from tinytensor import Device, Tensor, config, jit, nn, no_grad
 from tinytensor.errors import DeviceError
 from tinytensor.jit import direct
 from tinytensor.runtime.buffer import Shelf
@@ -478,3 +478,20 @@ def test_a_cache_that_grows_is_written_in_c(seed):
 
         assert found.tolist() == expected.sum(0).tolist()
         assert cache.tolist() == expected.tolist()
+
+
+def test_indices_are_checked_in_calls_that_c_makes(seed):
+    table = nn.Embedding(N, 3).to("CPU")
+    good, bad = (Tensor(each, device="CPU").realize() for each in ([1, 2], [1, N]))
+    with no_grad():
+        jitted = armed(lambda index: (table(index), index + 1), good)
+
+        for _ in range(2):
+            rows, following = jitted(good)
+            assert rows.tolist() == table.weight.detach().numpy()[[1, 2]].tolist()
+            assert following.tolist() == [2, 3]
+            rows, _ = jitted(bad)
+            with pytest.raises(IndexError, match=f"an index is out of range: {N}"):
+                rows.tolist()
+    assert calls_of(jitted) == [5]
+    assert isinstance(jitted.__call__, BuiltinFunctionType)

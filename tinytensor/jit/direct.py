@@ -8,13 +8,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from tinytensor.config import CHANGES
 from tinytensor.control.legs import Legs
 from tinytensor.errors import CompileError, DeviceError
 from tinytensor.jit.demands import Given, watch_words, word_of
-from tinytensor.jit.program import Finder, Program, Reader, filled, fresh_cell, seeing
+from tinytensor.jit.program import Finder, Program, Reader, expect_all, filled, fresh_cell, seeing
 from tinytensor.records import dataclass
 from tinytensor.replay import Call, Replay
 from tinytensor.runtime.buffer import Buffer, BufferPart, Taker
@@ -88,7 +89,7 @@ def _only_computes(program: Program, replay: Replay) -> bool:
     interrupt that.
     """
     effects, values = program.effects, program.values
-    if effects.gradients or effects.probes or program.actions:
+    if effects.gradients or program.actions:
         return False
     found = [each.result for each in values if each.result is not None and not each.is_shared]
     if len(found) < len(values):
@@ -152,8 +153,9 @@ class _Writer:
         """Return all that C needs to know."""
         program, effects = self._program, self._program.effects
         build = None if effects.is_single else effects.build
+        expect = partial(expect_all, effects.probes) if effects.probes else None
         watches = [watch_words(each) for each in program.watches]
-        parts, results = self._parts()
+        parts, results, probed = self._parts()
         likes = [*self._tensors, *self._cells, *[each.like for each in parts]]
         places = {id(each): number for number, each in enumerate(likes, 1)}
         rows = [
@@ -161,18 +163,18 @@ class _Writer:
             words_table([word for each in self._readers for word in _words_of_reader(each)]),
             words_table([id(each.spec) for each in program.sources]),
             write_parts(parts, likes),
-            words_table([places[id(each)] for each in results]),
+            words_table([places[id(each)] for each in (*results, *probed)]),
             words_table([each.source for each in effects.writes]),
             words_table([word for each in self._replay.calls for word in self._start(each)]),
         ]
-        counts = [given.count, len(self._readers), len(program.sources), len(watches)]
-        counts += [len(self._takers), len(parts), len(results), len(effects.writes)]
-        counts.append(len(self._replay.calls))
+        read = (self._readers, program.sources, watches, self._takers)
+        made: tuple[Sequence[object], ...] = (parts, results, probed)
+        done = (effects.writes, self._replay.calls)
         known = (CHANGES, tally, MODE, is_enabled, NO_CUTS, NO_PARTS, False, FilledCell, filled)
         return WholeCall(
             slots=READ_SLOTS,
-            objects=[*known, self._restock(), build, given.names, "__dict__"],
-            counts=counts,
+            objects=[*known, self._restock(), build, expect, given.names, "__dict__"],
+            counts=[given.count, *map(len, read), *map(len, made), *map(len, done)],
             rows=[given.demands, *rows],
             keeps=(program, watches, self._held),
         )
@@ -187,21 +189,21 @@ class _Writer:
 
         return restock
 
-    def _parts(self) -> tuple[list[Part], list[object]]:
-        """Return what a call takes and makes, and what it returns."""
+    def _parts(self) -> tuple[list[Part], list[object], list[BufferPart]]:
+        """Return what a call takes and makes, what it returns, and what its probes give."""
         program, takers = self._program, self._takers
         buffers = [
             BufferPart(take.allocator.device, take.nbytes, NO_ADDRESS + number, take.shelf)
             for number, take in enumerate(takers)
         ]
+        first, end = len(self._cells), len(self._replay.taken)
+        places = enumerate(self._addresses[:end])
+        fresh = {number: buffers[at - first] for number, at in places if at >= first}
         cells: dict[int, Cell] = {}
-        first = len(self._cells)
         for number, value in enumerate(program.values):
-            assert value.result is not None, "the caller leaves others out"
-            if self._replay.taken[value.result] is None:
-                buffer = buffers[self._addresses[value.result] - first]
-                buffer.site = value.site
-                cells[number] = fresh_cell(buffer, value.spec)
+            if value.result in fresh:
+                fresh[value.result].site = value.site
+                cells[number] = fresh_cell(fresh[value.result], value.spec)
         results: list[object] = []
         for each in program.effects.outputs:
             if each.known is not None:
@@ -215,7 +217,8 @@ class _Writer:
             *[Part(type(each), each) for each in cells.values()],
         ]
         tensors = [Part(type(each), each) for each in results if isinstance(each, TensorBase)]
-        return [*blocks, *made, *tensors], results
+        probed = [fresh[each] for each in range(end - len(program.effects.probes), end)]
+        return [*blocks, *made, *tensors], results, probed
 
     def _tensor(self, find: Finder) -> object:
         known = [each.find for each in self._readers]

@@ -169,8 +169,8 @@ struct call {
     word view, gradient, cell, leaf, lifted, memory, spec, views, shared; /* numbers of slots */
     word settings, fits, calls, next;
     PyObject *changes, *tally, *mode, *is_enabled, *no_cuts, *no_views, *not_shared, *unread, *find;
-    PyObject *restock, *build, *names, *variables;
-    word given, tensors, sources, watches, blocks, parts, results, writes, starts;
+    PyObject *restock, *build, *expect, *names, *variables;
+    word given, tensors, sources, watches, blocks, parts, results, probes, writes, starts;
     const struct demand *demand;
     const struct watch *watch;
     const struct tensor *tensor;
@@ -420,22 +420,34 @@ static int make_parts(const struct call *call, PyObject **made, word known)
     return 1;
 }
 
+static PyObject *call_with_list(PyObject *function, PyObject *const *made, const word *numbers,
+                                word count)
+{
+    PyObject *list = PyList_New(count);
+    for (word i = 0; list && i < count; i++) {
+        PyObject *object = made[numbers[i] - 1];
+        Py_IncRef(object);
+        PyList_SetItem(list, i, object);
+    }
+    PyObject *result = list ? PyObject_Vectorcall(function, &list, 1, 0) : 0;
+    Py_DecRef(list);
+    return result;
+}
+
 static PyObject *give(const struct call *call, PyObject *const *made)
 {
-    PyObject *first = call->results ? made[call->result[0] - 1] : 0;
-    if (call->build == &_Py_NoneStruct) {
-        Py_IncRef(first);
-        return first;
+    if (call->expect != &_Py_NoneStruct) {
+        const word *probed = call->result + call->results;
+        PyObject *nothing = call_with_list(call->expect, made, probed, call->probes);
+        if (!nothing)
+            return 0;
+        Py_DecRef(nothing);
     }
-    PyObject *list = PyList_New(call->results);
-    for (word i = 0; list && i < call->results; i++) {
-        PyObject *result = made[call->result[i] - 1];
-        Py_IncRef(result);
-        PyList_SetItem(list, i, result);
-    }
-    PyObject *built = list ? PyObject_Vectorcall(call->build, &list, 1, 0) : 0;
-    Py_DecRef(list);
-    return built;
+    if (call->build != &_Py_NoneStruct)
+        return call_with_list(call->build, made, call->result, call->results);
+    PyObject *result = made[call->result[0] - 1];
+    Py_IncRef(result);
+    return result;
 }
 
 static word ask(PyObject *function) /* for a number above 0 */
