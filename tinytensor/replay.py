@@ -104,6 +104,7 @@ class Call:
 class Replay:
     """A plan made ready to run: `leaves` are the numbers of the leaves whose memory it is given.
 
+    `taken` says for each result in which leaf's memory it is computed, by place, if in any.
     The table holds the addresses of the leaves, of the results, of the arena, and of parts of them.
     """
 
@@ -123,7 +124,7 @@ class Replay:
         numbers = dict.fromkeys([*found, *given])
         self.leaves = [each for each in numbers if each is not None and each not in made]
         slots = {number: slot for slot, number in enumerate(self.leaves)}
-        self._taken = [
+        self.taken = [
             None if each.replaced is None else slots[each.replaced] for each in plan.results
         ]
         first = len(self.leaves)
@@ -186,7 +187,7 @@ class Replay:
                 device.reserve_workspace(self._scratched)
             purpose = "the values between"
             arena = self.take_arena() if self.take_arena is not None else None
-            plans = zip(self.results, self.takers, self._taken, strict=True)
+            plans = zip(self.results, self.takers, self.taken, strict=True)
             for number, (each, take, slot) in enumerate(plans):
                 purpose = each.name
                 # Kernels read a replaced leaf before they write the result.

@@ -10,8 +10,9 @@ from types import BuiltinFunctionType
 import numpy as np
 import pytest
 
-from tinytensor import Device, Tensor, config, jit, no_grad
+from tinytensor import Device, Tensor, config, jit, nn, no_grad
 from tinytensor.errors import DeviceError
+from tinytensor.jit import direct
 from tinytensor.runtime.buffer import Shelf
 
 N = 7
@@ -321,7 +322,9 @@ def test_a_nest_that_the_function_changes_is_known_as_it_was(seed):
 
 def test_what_was_there_and_views_of_it_are_returned(seed):
     weight, x = on_cpu(numbers(seed, 2, N)), on_cpu(numbers(seed + 1, 2, N))
-    jitted = armed(lambda x: [x, x.T, weight, weight[1:], x + weight, Tensor([2.0]) * x], x)
+    jitted = armed(
+        lambda x: [x, x.T, weight, weight[1:], x + weight, Tensor([2.0], device="CPU") * x], x
+    )
     other = on_cpu(numbers(seed + 2, 2, N))
 
     found = jitted(other)
@@ -372,6 +375,23 @@ def test_kernels_of_another_device_are_started_through_python(monkeypatch, seed)
     assert calls_of(jitted) == [2]
 
 
+class Missing:
+    def __getitem__(self, name):
+        raise DeviceError("mine")
+
+
+def test_without_a_compiler_of_c_programs_are_looked_up(monkeypatch, seed):
+    monkeypatch.setattr(direct, "Device", Missing())
+    x = on_cpu(numbers(seed, N))
+    jitted = jit(lambda x: x + 1)
+
+    found = [jitted(x).tolist() for _ in range(3)]
+
+    assert found == [(x.numpy() + 1).tolist()] * 3
+    assert calls_of(jitted) == [2]
+    assert not isinstance(jitted.__call__, BuiltinFunctionType)
+
+
 def test_a_fresh_tensor_is_no_other_call(seed):
     jitted = armed(lambda x: x + 1, on_cpu([1.0, 2.0]))
     ways = jitted.__call__
@@ -381,3 +401,97 @@ def test_a_fresh_tensor_is_no_other_call(seed):
     assert found == [[4.0, 3.0], [5.0, 3.0]]
     assert jitted.__call__ is ways
     assert calls_of(jitted) == [3]
+
+
+def test_what_is_written_in_place_is_written_in_c(monkeypatch, seed):
+    x, step = on_cpu(numbers(seed, N)), on_cpu(numbers(seed + 1, N))
+    total = on_cpu(np.zeros(N))
+
+    def add(x):
+        total.add_(x)
+        step.mul_(-1)
+        return total[1:], step * 2
+
+    jitted = jit(add)
+    for _ in range(2):
+        jitted(x)
+    memory, kept = total.cell.memory, step.numpy()
+    jitted(x)  # a leaf of the step was made, to be looked at
+    monkeypatch.setattr(jitted, "_call", None)
+
+    rest, doubled = jitted(x)
+
+    assert total.cell.memory is memory
+    assert calls_of(jitted) == [3]
+    assert total.tolist() == (4 * x.numpy()).tolist()
+    assert rest.tolist() == (4 * x.numpy())[1:].tolist()
+    assert doubled.tolist() == (2 * kept).tolist()
+
+
+READERS = {
+    "the leaf": lambda x: x.uop,
+    "an expression": lambda x: x * 10,
+    "a copy": lambda x: x.clone(),
+    "a value": lambda x: x.numpy(),
+    "a realized view": lambda x: x[1:].realize(),
+    "a shared result": lambda x: x.detach(),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_somebody_reads_is_not_written_over_in_c(reader, seed):
+    x = numbers(seed, N)
+    mine, its = on_cpu(x), on_cpu(x)
+
+    def bump(x):
+        x.add_(1)
+
+    jitted = jit(bump)
+    held, expected = [], []
+    for step in range(8):
+        if step % 3 == 2:
+            held.append(READERS[reader](its))
+            expected.append(READERS[reader](mine))
+        jitted(its)
+        bump(mine)
+
+    assert its.tolist() == mine.tolist()
+    for found, wanted in zip(held, expected, strict=True):
+        if isinstance(found, Tensor):
+            assert found.tolist() == wanted.tolist()
+
+
+def test_a_cache_that_grows_is_written_in_c(seed):
+    cache = on_cpu(np.zeros((N, 3)))
+
+    @jit
+    def write(row, place):
+        cache[place] = row
+        return (cache * 1.0).sum(0)
+
+    for number in range(3 * N):
+        row = numbers(seed + number, 3)
+        expected = cache.numpy()
+        expected[number % N] = row
+
+        found = write(on_cpu(row), number % N)
+
+        assert found.tolist() == expected.sum(0).tolist()
+        assert cache.tolist() == expected.tolist()
+
+
+def test_indices_are_checked_in_calls_that_c_makes(seed):
+    table = nn.Embedding(N, 3).to("CPU")
+    good, bad = (Tensor(each, device="CPU").realize() for each in ([1, 2], [1, N]))
+    with no_grad():
+        jitted = armed(lambda index: (table(index), index + 1), good)
+
+        for _ in range(2):
+            rows, following = jitted(good)
+            assert rows.tolist() == table.weight.detach().numpy()[[1, 2]].tolist()
+            assert following.tolist() == [2, 3]
+            rows, _ = jitted(bad)
+            with pytest.raises(IndexError, match=f"an index is out of range: {N}"):
+                rows.tolist()
+    assert calls_of(jitted) == [5]
+    assert isinstance(jitted.__call__, BuiltinFunctionType)

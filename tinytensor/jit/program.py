@@ -235,7 +235,7 @@ class Program:
             for write in self.effects.writes:
                 refill(cells[write.source], held[write.value])
             if self.effects.probes:
-                _expect(self.effects.probes, results)
+                expect_all(self.effects.probes, results[-len(self.effects.probes) :])
             return self._finish(arguments, cells, held)
 
     def _finish(self, arguments: Arguments, cells: Sequence[Cell], held: Sequence[Buffer]) -> Nest:
@@ -354,9 +354,10 @@ def _held(value: Value, results: Sequence[Buffer], memories: Sequence[Buffer]) -
     return memory
 
 
-def _expect(probes: Sequence[Probe], results: Sequence[Buffer]) -> None:
+def expect_all(probes: Sequence[Probe], memories: Sequence[Buffer]) -> None:
+    """Let whoever reads next look at what probes give, which lies in memories."""
     found = []
-    for probe, memory in zip(probes, results[-len(probes) :], strict=True):
+    for probe, memory in zip(probes, memories, strict=True):
         leaf: UOp = buffer(probe.node.dtype, probe.node.shape, memory.device.name)
         leaf.memory = memory
         found.append(replace(probe, node=leaf))

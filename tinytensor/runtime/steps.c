@@ -166,16 +166,17 @@ struct start {
     const word *places;
 };
 struct call {
-    word view, gradient, cell, leaf, lifted, memory, spec, settings, fits, calls, next; /* slots */
-    PyObject *changes, *tally, *mode, *is_enabled, *no_cuts, *find, *restock, *build, *names;
-    PyObject *variables;
-    word given, tensors, sources, watches, blocks, parts, results, starts;
+    word view, gradient, cell, leaf, lifted, memory, spec, views, shared; /* numbers of slots */
+    word settings, fits, calls, next;
+    PyObject *changes, *tally, *mode, *is_enabled, *no_cuts, *no_views, *not_shared, *unread, *find;
+    PyObject *restock, *build, *expect, *names, *variables;
+    word given, tensors, sources, watches, blocks, parts, results, probes, writes, starts;
     const struct demand *demand;
     const struct watch *watch;
     const struct tensor *tensor;
     PyObject *const *specs;
     const struct part *part;
-    const word *result;
+    const word *result, *write;
     const struct start *start;
 };
 
@@ -339,6 +340,12 @@ static int fits_tensors(const struct call *call, PyObject **tensors, PyObject **
     }
     if (!are_distinct(cells, call->sources))
         return 0;
+    for (word i = 0; i < call->writes; i++) { /* nobody else may see what is written over */
+        PyObject *cell = cells[call->write[i]];
+        if (cell->kind != call->unread || cell->slots[call->views] != call->no_views
+            || memories[call->write[i]]->slots[call->shared] != call->not_shared)
+            return 0;
+    }
     for (word i = 0; i < call->tensors + call->sources; i++)
         Py_IncRef(tensors[i]);
     for (word i = 0; i < call->sources; i++)
@@ -413,22 +420,34 @@ static int make_parts(const struct call *call, PyObject **made, word known)
     return 1;
 }
 
+static PyObject *call_with_list(PyObject *function, PyObject *const *made, const word *numbers,
+                                word count)
+{
+    PyObject *list = PyList_New(count);
+    for (word i = 0; list && i < count; i++) {
+        PyObject *object = made[numbers[i] - 1];
+        Py_IncRef(object);
+        PyList_SetItem(list, i, object);
+    }
+    PyObject *result = list ? PyObject_Vectorcall(function, &list, 1, 0) : 0;
+    Py_DecRef(list);
+    return result;
+}
+
 static PyObject *give(const struct call *call, PyObject *const *made)
 {
-    PyObject *first = call->results ? made[call->result[0] - 1] : 0;
-    if (call->build == &_Py_NoneStruct) {
-        Py_IncRef(first);
-        return first;
+    if (call->expect != &_Py_NoneStruct) {
+        const word *probed = call->result + call->results;
+        PyObject *nothing = call_with_list(call->expect, made, probed, call->probes);
+        if (!nothing)
+            return 0;
+        Py_DecRef(nothing);
     }
-    PyObject *list = PyList_New(call->results);
-    for (word i = 0; list && i < call->results; i++) {
-        PyObject *result = made[call->result[i] - 1];
-        Py_IncRef(result);
-        PyList_SetItem(list, i, result);
-    }
-    PyObject *built = list ? PyObject_Vectorcall(call->build, &list, 1, 0) : 0;
-    Py_DecRef(list);
-    return built;
+    if (call->build != &_Py_NoneStruct)
+        return call_with_list(call->build, made, call->result, call->results);
+    PyObject *result = made[call->result[0] - 1];
+    Py_IncRef(result);
+    return result;
 }
 
 static word ask(PyObject *function) /* for a number above 0 */
