@@ -14,7 +14,7 @@ from schedule.reading import kernels_of
 from tinytensor import Tensor, dtypes
 from tinytensor.codegen.plan import choose
 from tinytensor.codegen.plans import cuda_contraction, cuda_hopper
-from tinytensor.codegen.plans.cuda_hopper_tiling import TILINGS, HopperTiling, Rest, estimate
+from tinytensor.codegen.plans.cuda_hopper_tiling import HopperTiling, Rest
 from tinytensor.dtype import float8_bits, float8_values
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import const
@@ -25,7 +25,8 @@ E4M3, I8, F16 = dtypes.float8_e4m3fn, dtypes.int8, dtypes.float16
 WIDE = {I8: dtypes.int32}
 BLOCK = {E4M3: 128, I8: 128, F16: 64}
 HALVES = HopperTiling("halves", 64, 128, 2, 1)
-FORMS = (hopper.FEW, hopper.TOGETHER, HALVES)
+BESIDE = HopperTiling("beside", 64, 128, 2, 2, beside=True, promotes=True)
+FORMS = (hopper.FEW, hopper.TOGETHER, HALVES, BESIDE)
 ONE_SM = replace(SM90A, multiprocessors=1)
 
 
@@ -75,6 +76,12 @@ def test_every_form_scales_the_sums_of_each_block(tiling, scales):
     hopper.assert_exact(kernel_of(SCALES[scales](66, 72, 2)), tiling)
 
 
+def test_warpgroups_beside_each_other_have_all_rows_of_a_tile():
+    tall = replace(BESIDE, block_m=128)
+
+    hopper.assert_exact(kernel_of(in_rows(72, 130, 2)), tall)
+
+
 @pytest.mark.parametrize("dtype", [I8, F16], ids=lambda each: each.name)
 def test_integers_and_halves_are_summed_in_blocks_of_several_stages_too(dtype):
     hopper.assert_exact(kernel_of(in_rows(10, 131, 3, dtype)), HALVES)
@@ -116,8 +123,9 @@ def test_rows_that_do_not_run_along_k_are_rewritten_first_in_any_case():
 
 
 @pytest.mark.parametrize("scales", SCALES)
-def test_parts_of_k_are_whole_blocks(scales):
-    hopper.assert_exact(kernel_of(SCALES[scales](10, 72, 4)), HALVES, parts=2)
+@pytest.mark.parametrize("tiling", [HALVES, BESIDE], ids=lambda each: each.name)
+def test_parts_of_k_are_whole_blocks(tiling, scales):
+    hopper.assert_exact(kernel_of(SCALES[scales](10, 72, 4)), tiling, parts=2)
 
 
 def test_parts_cut_no_block():
@@ -153,6 +161,26 @@ def test_a_scale_of_a_whole_tile_is_read_once_a_block():
     loop = [node.op for node in linear.statements].index(Op.LOOP)
     loads = [node for node in linear.statements[loop:] if node.op is Op.LOAD]
     assert len(loads) == 3  # of the tile, and of the two rows of a thread
+
+
+@pytest.mark.parametrize(("scales", "best"), [("tiles", "square"), ("rows", "beside")])
+def test_threads_have_few_columns_where_each_has_its_own_scale(scales, best):
+    facts = hopper.taken(kernel_of(SCALES[scales](4096, 4096, 2)))
+    names = [each.tiling.name for each in cuda_hopper.rank(facts, SM90A)]
+
+    assert names[0] == best
+    assert not {"square", "beside"} <= set(names)
+
+
+def test_threads_that_promote_take_registers_of_a_warpgroup_that_loads():
+    kernel = kernel_of(in_rows(10, 65, 2))
+    (linear,) = hopper.lowered(kernel, replace(BESIDE, block_m=128))
+
+    roles = [node.attrs for node in linear.statements if node.op is Op.ROLE]
+    assert [(each.warps, each.registers) for each in roles] == [(8, 232), (4, 40)]
+    (linear,) = hopper.lowered(kernel, BESIDE)
+    roles = [node.attrs for node in linear.statements if node.op is Op.ROLE]
+    assert [(each.warps, each.registers) for each in roles] == [(8, 0), (1, 0)]
 
 
 def test_other_plans_say_that_they_do_not_scale_blocks():
@@ -218,7 +246,8 @@ OWN_MISTAKES = {
     "scales of another block": block_before,
     "columns of the other half": second_half_first,
     "sums that go on": never_begun,
-    "no wait for the first half": lambda form: without(form, Op.WGMMA_WAIT, 2),
+    "no wait for the first half": lambda form: without(form, Op.WGMMA_WAIT, 0),
+    "no wait for the second half": lambda form: without(form, Op.WGMMA_WAIT, 1),
 }
 
 
@@ -241,10 +270,10 @@ def test_a_mistake_with_scales_is_found(mistake):
 @pytest.mark.parametrize("scales", ["tiles", "rows"])
 def test_no_register_is_spilled(scales, dtype):
     facts = hopper.taken(kernel_of(SCALES[scales](1024, 1024, 8, dtype).bfloat16()))
-    need = cuda_hopper.need_of(facts)
-    fitting = [each for each in [estimate(each, need, SM90A) for each in TILINGS] if each]
+    fitting = [each for each in cuda_hopper.rank(facts, SM90A) if each.parts == 1]
 
-    assert "square" in [each.name for each in fitting]
+    widest = {"tiles": "square", "rows": "beside"}[scales]
+    assert widest in [each.name for each in fitting]
     for candidate in fitting:
         (linear,) = cuda_hopper.lower(facts, SM90A, candidate)
         assert frame_bytes(cubin_of(program_of(linear, SM90A).source, SM90A.name)) == 0

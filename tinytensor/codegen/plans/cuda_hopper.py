@@ -32,6 +32,7 @@ from tinytensor.codegen.plans.cuda_hopper_tiling import (
 from tinytensor.codegen.plans.cuda_hopper_windows import products_in_windows
 from tinytensor.codegen.plans.flatten import FlatContraction, block_ranges
 from tinytensor.codegen.plans.pack_rows import Rows, read_rows, rows_of, turned, write_rows
+from tinytensor.codegen.vectorize import stride_of
 from tinytensor.dtype import dtypes
 from tinytensor.ops.fragments import WORDS, mma_shape, words_of
 from tinytensor.ops.kernel import Kernel
@@ -197,6 +198,7 @@ def need_of(facts: ProductFacts) -> Need:
         own_share=_own_share(facts),
         promoted_after=facts.promoted_after,
         promoted_ops=0 if flat.promotion is None else _count_ops([flat.promotion.value]),
+        column_scales=0 if flat.promotion is None else _count_columns(flat, flat.promotion.value),
         halves=1 if flat.half is None else 2,
     )
 
@@ -218,6 +220,13 @@ def _count_ops(values: Sequence[UOp]) -> int:
     """Count the instructions, roughly, between a sum and some values."""
     user = [node.op for node in walk(values) if node.dtype is not dtypes.index]
     return sum([INSTRUCTIONS.get(op, 1) for op in user if op in ELEMENTWISE])
+
+
+def _count_columns(flat: FlatContraction, value: UOp) -> int:
+    """Count the scales of which each column has its own."""
+    loads = [node for node in walk((value,)) if node.op is Op.LOAD]
+    loads = [each for each in loads if flat.m not in walk((each,))]
+    return len([each for each in loads if stride_of(each.operands[1], flat.n) not in (0, None)])
 
 
 def _side(flat: FlatContraction, operand: Operand) -> Side:

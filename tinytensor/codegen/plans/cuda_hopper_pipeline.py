@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tinytensor.codegen.block_builder import BlockBuilder
-from tinytensor.codegen.builder import shuffle
 from tinytensor.codegen.plans.amounts import amount, most_of, split_count
 from tinytensor.codegen.plans.block_product import raster_of
 from tinytensor.codegen.plans.block_raster import BlockPlace, place_tile
@@ -94,12 +93,12 @@ class _Block:
         self.steps = amount(b, steps)
         self.promoted_after = pipeline.promoted_after // self.x.block_k
         self.trays = Trays(b, flat, tiling)
-        in_halves = self.promoted_after == 1 and tiling.block_n % (2 * GROUP_ROWS) == 0
-        self.halves = 2 if in_halves else 1
-        self.columns = tiling.block_n // self.halves
         factors = (rows.buffer.dtype, columns.buffer.dtype)
-        self.instruction = mma_name(GROUP_ROWS, self.columns, *factors)
-        self.layout = mma_name(GROUP_ROWS, tiling.block_n, *factors)
+        # An accumulator is added up while the next one's products are summed.
+        self.is_apart = self.promoted_after == 1
+        width = tiling.width(self.is_apart)
+        self.accumulators = tiling.accumulators(width)
+        self.instruction = mma_name(GROUP_ROWS, width, *factors)
         self.step = mma_shape(self.instruction).k
         readers = GROUP_WARPS * (1 if tiling.alternates else tiling.consumers)
         self.feeds = feeds_of(b, self.x, self.y, readers)
@@ -145,14 +144,17 @@ class _Multiplying:
         self._block, self._b, self._tiling = block, b, tiling
         self._group = b.value(binary(Op.TRUNCDIV, b.warp, GROUP_WARPS))
         self._is_first_lane = b.value(compare(Op.EQ, thread % WARP_THREADS, b.index(0)))
-        layout = TileMmaAttrs(0, block.layout, GROUP_WARPS, 1, True, True)
+        layout = TileMmaAttrs(0, block.instruction, GROUP_WARPS, 1, True, True)
         who = (b.value(thread % GROUP_THREADS), self._group)
         self._storing = Storing(b, block.flat, tiling, layout, block.trays, who, block.mirrors)
-        self._promoting = Promoting(b, block.flat, tiling, layout, who[0], block.halves)
+        self._promoting = Promoting(b, block.flat, tiling, layout, who)
         self._attrs = WgmmaAttrs(0, block.instruction, block.x.is_k_major, block.y.is_k_major)
-        self._accumulators = tiling.rows // GROUP_ROWS
         is_alone = tiling.alternates
-        self._first = b.index(0) if is_alone else b.value(self._group * self._accumulators)
+        self._first = self._first_y = b.index(0)
+        if tiling.beside:
+            self._first_y = b.value(self._group * (tiling.columns // GROUP_ROWS))
+        elif not is_alone:
+            self._first = b.value(self._group * (tiling.rows // GROUP_ROWS))
         ahead = self._group * block.steps if is_alone else None
         self._feeds = [FeedPlace(b, each, ahead) for each in block.feeds]
 
@@ -174,7 +176,7 @@ class _Multiplying:
     def _compute(self, place: BlockPlace) -> None:
         b, tiling = self._b, self._tiling
         first_m = b.value(place.tile_m * tiling.block_m)
-        first_n = b.value(place.tile_n * tiling.block_n)
+        first_n = b.value(place.tile_n * tiling.block_n + self._first_y * GROUP_ROWS)
         first_row = b.value(self._first * GROUP_ROWS)
         self._storing.begin(place.outer, (first_m, first_n), first_row)
         self._promoting.begin(place, b.value(first_m + first_row))
@@ -203,50 +205,39 @@ class _Multiplying:
         if block.promoted_after:
             totals = self._registers(self._promoting.dtype, 0)
             sums = self._registers(block.flat.total.dtype, 0)
-            number = self._number(b.index(0), place)
-            self._promoting.load(number)
-            with b.loop(0, block.steps, block.promoted_after) as first:
+            self._promoting.load(self._number(b.index(0), place))
+            unroll = 1 if block.flat.promotion is None else 2  # or scales are copied once read
+            with b.loop(0, block.steps, block.promoted_after, unroll) as first:
                 self._promote(sums, totals, first, place)
         else:
             sums = totals = self._registers(block.flat.total.dtype)
             self._sum_steps(totals, b.index(0), block.steps)
         self._hand_over()
-        b.wgmma_wait(*itertools.chain(*totals))
+        b.wgmma_wait(*totals)
         for feed in self._feeds:
             feed.release(self._is_first_lane)
-        return self._whole(sums)
+        return [b.read(each) for each in sums]
 
-    def _whole(self, sums: list[list[UOp]]) -> list[UOp]:
-        """Return the sums of whole rows."""
-        b = self._b
-        if len(sums) == 1:
-            return [b.read(each) for each in sums[0]]
-        both = range(2 * sums[0][0].dtype.lanes)
-        rows = []
-        for left, right in zip(*sums, strict=True):
-            x = b.read(left)
-            y = b.read(right)
-            rows.append(shuffle(x, y, both))
-        return rows
-
-    def _promote(
-        self, sums: list[list[UOp]], totals: list[list[UOp]], first: UOp, place: BlockPlace
-    ) -> None:
+    def _promote(self, sums: list[UOp], totals: list[UOp], first: UOp, place: BlockPlace) -> None:
         """Add what is summed from a step on, in the instructions, to the sums so far.
 
-        A half of the columns is added while the products of the other are summed.
+        Where that is one step, an accumulator is added while the next one's products are summed.
         """
         b, block = self._b, self._block
         following = first + block.promoted_after
         last = b.value(binary(Op.MIN, following, block.steps))
         self._sum_steps(totals, first, last)
-        number = self._number(first, place)
-        for half, (kept, summed) in enumerate(zip(sums, totals, strict=True)):
-            b.wgmma_wait(*summed, pending=block.halves - 1 - half)
-            self._add(kept, summed, number, half)
+        self._promoting.take()
         ahead = binary(Op.MIN, following, block.steps - 1)
-        number = self._number(ahead, place)
-        self._promoting.load(number)
+        scales = self._promoting.load(self._number(ahead, place))
+        number = self._number(first, place)
+        for each, (kept, total) in enumerate(zip(sums, totals, strict=True)):
+            pending = len(totals) - 1 - each if block.is_apart else 0
+            b.wgmma_wait(total, *scales, pending=pending)
+            before = b.read(kept)
+            partial = b.read(total)
+            b.write(kept, self._promoting.added(before, partial, number, each))
+            scales = []
 
     def _number(self, step: UOp, place: BlockPlace) -> UOp:
         """Return the number of the block of k that a step begins."""
@@ -257,62 +248,48 @@ class _Multiplying:
             return step
         return binary(Op.TRUNCDIV, step, block.promoted_after)
 
-    def _add(self, sums: list[UOp], totals: list[UOp], number: UOp, half: int) -> None:
-        """Add the sums of a block of k."""
-        b = self._b
-        for each, (kept, total) in enumerate(zip(sums, totals, strict=True)):
-            before = b.read(kept)
-            partial = b.read(total)
-            added = self._promoting.added(before, partial, number, each, half)
-            b.write(kept, added)
+    def _registers(self, dtype: DType, initial: int | None = None) -> list[UOp]:
+        """Declare what holds a thread's sums, those of each accumulator."""
+        count = len(self._block.accumulators)
+        vector = dtype.vector(self._tiling.held // count)
+        return [self._b.register(vector, initial) for _ in range(count)]
 
-    def _registers(self, dtype: DType, initial: int | None = None) -> list[list[UOp]]:
-        """Declare what holds a thread's sums, those of each half of the columns."""
-        lanes = GROUP_ROWS * self._block.columns // GROUP_THREADS
-        vector = dtype.vector(lanes)
-        halves = []
-        for _ in range(self._block.halves):
-            registers = [self._b.register(vector, initial) for _ in range(self._accumulators)]
-            halves.append(registers)
-        return halves
-
-    def _sum_steps(self, totals: list[list[UOp]], first: UOp, last: UOp) -> None:
+    def _sum_steps(self, totals: list[UOp], first: UOp, last: UOp) -> None:
         """Begin sums with a step's products and go on to the last."""
         b = self._b
-        if self._block.promoted_after == 1:
-            self._sum_step(totals, first, const(dtypes.bool, False))
+        if self._block.is_apart:
+            groups = [[each] for each in range(len(totals))]
+            self._sum_step(totals, groups, first, const(dtypes.bool, False))
             return
         with b.loop(first, last) as step:
-            self._sum_step(totals, step, b.value(first < step))
+            groups = [list(range(len(totals)))]
+            self._sum_step(totals, groups, step, b.value(first < step))
 
-    def _sum_step(self, totals: list[list[UOp]], step: UOp, adds: UOp) -> None:
+    def _sum_step(self, totals: list[UOp], groups: list[list[int]], step: UOp, adds: UOp) -> None:
+        """Begin the products of a step, in groups of accumulators, and give back the last stage."""
         for feed in self._feeds:
             feed.wait()
-        for half, each in enumerate(totals):
-            self._multiply(each, step, adds, half)
-        self._b.wgmma_wait(*itertools.chain(*totals), pending=len(totals))
+        for each in groups:
+            self._multiply(totals, each, step, adds)
+        if not self._block.is_apart:
+            self._b.wgmma_wait(*totals, pending=1)
         for feed in self._feeds:
             feed.leave(step, self._is_first_lane)
 
-    def _multiply(self, totals: list[UOp], step: UOp, adds: UOp | None, half: int) -> None:
-        """Start the products of a step, with all columns or a half of them.
-
-        The first ones begin the sums unless `adds`.
-        """
+    def _multiply(self, totals: list[UOp], group: list[int], step: UOp, adds: UOp | None) -> None:
+        """Begin a group of products of a step; the first ones begin the sums unless `adds`."""
         b, x, y = self._b, self._block.x, self._block.y
         stages = {factor: each.stage for each in self._feeds for factor in each.factors}
         first_k = b.value(step * x.block_k)
         rows = b.value(x.index(stages[x], first_k, self._first))
-        columns = b.value(y.index(stages[y], first_k))
-        b.wgmma_fence(*totals)
+        columns = b.value(y.index(stages[y], first_k, self._first_y))
+        b.wgmma_fence(*[totals[each] for each in group])
         starts = range(0, x.block_k, self._block.step)
-        for term, k in itertools.product(self._block.terms, starts):
-            half_x, half_y = term
-            columns_before = half * self._block.columns
-            across = y.ahead(columns_before // GROUP_ROWS, k, half_y)
-            for number, total in enumerate(totals):
-                further = x.ahead(number, k, half_x)
+        for (half_x, half_y), k in itertools.product(self._block.terms, starts):
+            for each in group:
+                below, beside = [before // GROUP_ROWS for before in self._block.accumulators[each]]
+                further, across = x.ahead(below, k, half_x), y.ahead(beside, k, half_y)
                 attrs = replace(self._attrs, a_ahead=further, b_ahead=across)
-                b.wgmma(total, x.tile, rows, y.tile, columns, attrs, adds)
+                b.wgmma(totals[each], x.tile, rows, y.tile, columns, attrs, adds)
             adds = None
         b.wgmma_commit()

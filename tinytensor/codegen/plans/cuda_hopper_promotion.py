@@ -14,7 +14,7 @@ from tinytensor.codegen.plans.inside import guard_access
 from tinytensor.codegen.vectorize import Evaluator
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs_blocks import TileMmaAttrs
-from tinytensor.ops.fragments import accumulator_position
+from tinytensor.ops.fragments import accumulator_position, mma_shape
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
 from tinytensor.ops.uop import (
@@ -27,12 +27,11 @@ from tinytensor.ops.uop import (
 )
 
 PAIR = 2  # a thread holds sums in adjacent pairs of a row
-MOST_HELD = 20  # scales of a thread, beside its sums
 CORE_COLUMNS = 8  # of which the threads of a row hold a pair each
 
 
 class Columns:
-    """What is added at each of a tile's columns, in eights: of `tile` the column `within` them.
+    """What is added at a warpgroup's columns, in eights: of `tile` the column `within` them.
 
     So a scale that is one for all columns of a tile is one expression, and is read once.
     """
@@ -40,13 +39,13 @@ class Columns:
     def __init__(self, flat: FlatContraction, promotion: Promotion, tiling: HopperTiling) -> None:
         self._flat, self._tiling = flat, tiling
         numbers = [node.attrs.number for node in walk(flat.roots) if node.op is Op.RANGE]
-        tiles = -(-flat.n.extent // tiling.block_n)
+        tiles = -(-flat.n.extent // tiling.columns)
         self.tile = make_range(max(numbers) + 1, tiles)
         self.within = make_range(max(numbers) + 2, CORE_COLUMNS)
         self._of_tile: set[UOp] = set()
         self.values: dict[int, UOp] = {}
-        for column in range(0, tiling.block_n, CORE_COLUMNS):
-            place = self.tile * tiling.block_n + column + self.within
+        for column in range(0, tiling.columns, CORE_COLUMNS):
+            place = self.tile * tiling.columns + column + self.within
             value = substitute(promotion.value, {flat.n: place})
             value = simplify_index(value)
             if column == 0:
@@ -83,9 +82,9 @@ class Columns:
 
 
 class Promoting:
-    """Adds up a thread's sums of blocks of k, scaled or as they are: all its columns, or in halves.
+    """Adds up a thread's sums of blocks of k, scaled or as they are.
 
-    Registers hold the scales of a block, which are read before its products are summed.
+    Registers hold the scales of two blocks: those at hand, and the next ones, which L2 sends late.
     """
 
     def __init__(
@@ -94,14 +93,17 @@ class Promoting:
         flat: FlatContraction,
         tiling: HopperTiling,
         layout: TileMmaAttrs,
-        thread: UOp,
-        halves: int,
+        who: tuple[UOp, UOp],
     ) -> None:
         self._b, self._flat, self._promotion = b, flat, flat.promotion
-        self._block, self._layout = (GROUP_ROWS, tiling.block_n), layout
-        self._accumulators = tiling.rows // GROUP_ROWS
-        self._halves = halves
-        self._registers = GROUP_ROWS * tiling.block_n // GROUP_THREADS // halves
+        width = mma_shape(layout.instruction).n
+        self._block, self._layout = (GROUP_ROWS, width), layout
+        thread, group = who
+        self._beside = group if tiling.beside else b.index(0)
+        self._groups = tiling.block_n // tiling.columns
+        self._accumulators = tiling.accumulators(width)
+        self._registers = GROUP_ROWS * width // GROUP_THREADS
+        self._most_held = tiling.most_scales
         self.dtype = flat.total.dtype
         if self._promotion is not None:
             self.dtype = self._promotion.partial.dtype
@@ -115,55 +117,62 @@ class Promoting:
             return
         b, columns = self._b, self._columns
         self._first_row = b.value(first_row + self._row)
-        self._places = {**place.outer, columns.tile: place.tile_n, columns.within: self._column}
+        tile = b.value(place.tile_n * self._groups + self._beside)
+        self._places = {**place.outer, columns.tile: tile, columns.within: self._column}
         any_number = self._column
         lanes = sum([each.dtype.lanes for each in self._scales(any_number)])
-        self._held = b.register(dtypes.float32.vector(lanes)) if lanes > 1 else None
+        self._next = b.register(dtypes.float32.vector(lanes)) if lanes > 1 else None
 
-    def load(self, number: UOp) -> None:
-        """Read the scales of a block of k, when no products are in flight."""
-        if self._promotion is None or self._held is None:
-            return
-        b, values = self._b, self._scales(self._b.value(number))
-        lanes = itertools.chain(*map(_lanes, values))
-        whole = stack(list(lanes))
-        b.write(self._held, whole)
-        b.wgmma_wait(self._held)  # or the compiler reads them where they are needed
+    def load(self, number: UOp) -> list[UOp]:
+        """Begin to read the scales of a block of k; return what holds them.
+
+        The next wait names it, or the compiler reads scales where they are needed.
+        """
+        if self._promotion is None or self._next is None:
+            return []
+        b = self._b
+        values = [b.value(each) for each in self._scales(b.value(number))]
+        whole = stack([each for value in values for each in _lanes(value)])
+        b.write(self._next, whole)
+        return [self._next]
+
+    def take(self) -> None:
+        """Take the scales that were read last for the sums that are added now."""
+        if self._promotion is not None and self._next is not None:
+            self._held = self._b.read(self._next)
 
     def _scales(self, number: UOp) -> list[UOp]:
         """Return the scales of a block that are held: floats, and not too many."""
         found: dict[UOp, None] = {}
-        for accumulator in range(self._accumulators):
-            for register in range(0, self._halves * self._registers, PAIR):
+        for accumulator in range(len(self._accumulators)):
+            for register in range(0, self._registers, PAIR):
                 value, places = self._at(number, accumulator, register)
                 evaluator = Evaluator(self._b, places, self._columns.within, PAIR)
                 scales = self._columns.scales(value)
                 scales = [each for each in scales if each.dtype is dtypes.float32]
                 found.update(dict.fromkeys([evaluator.value(each) for each in scales]))
         lanes = itertools.accumulate([each.dtype.lanes for each in found])
-        return [each for each, count in zip(found, lanes, strict=True) if count <= MOST_HELD]
+        return [each for each, count in zip(found, lanes, strict=True) if count <= self._most_held]
 
     def _at(self, number: UOp, accumulator: int, register: int) -> tuple[UOp, dict[UOp, UOp]]:
         """Return the expression of a pair of sums, and the values of its ranges."""
         assert self._promotion is not None, "only work on sums differs by place"
         row, column = accumulator_position(self._layout, *self._block, 0, register)
+        below, beside = self._accumulators[accumulator]
         places = dict(self._places)
-        places[self._flat.m] = self._first_row + (accumulator * GROUP_ROWS + row)
+        places[self._flat.m] = self._first_row + (below + row)
         places[self._promotion.block] = number
-        return self._columns.values[column], places
+        return self._columns.values[beside + column], places
 
-    def added(self, kept: UOp, total: UOp, number: UOp, accumulator: int, half: int) -> UOp:
-        """Return the sums of an accumulator, or a half of them, with those of a block.
-
-        Its scales are the ones that were read last.
-        """
+    def added(self, kept: UOp, total: UOp, number: UOp, accumulator: int) -> UOp:
+        """Return the sums of an accumulator with those of a block, by the scales taken last."""
         if self._promotion is None:
             return kept + total
         number = self._b.value(number)
         held = self._read_held(number)
         added = []
         for register in range(0, self._registers, PAIR):
-            value, places = self._at(number, accumulator, half * self._registers + register)
+            value, places = self._at(number, accumulator, register)
             before, sums = [shuffle(x, x, (register, register + 1)) for x in (kept, total)]
             outside = Evaluator(self._b, places, self._columns.within, PAIR)
             found = {each: outside.value(each) for each in self._columns.scales(value)}
@@ -175,9 +184,9 @@ class Promoting:
 
     def _read_held(self, number: UOp) -> dict[UOp, UOp]:
         """Return what the scales of a block are, by what reads them."""
-        if self._held is None:
+        if self._next is None:
             return {}
-        whole = self._b.read(self._held)
+        whole = self._held
         values = self._scales(number)
         held: dict[UOp, UOp] = {}
         begin = 0

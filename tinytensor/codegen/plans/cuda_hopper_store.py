@@ -21,7 +21,7 @@ from tinytensor.codegen.plans.flatten import FlatContraction
 from tinytensor.dtype import dtypes
 from tinytensor.ops import tile as tiles
 from tinytensor.ops.attrs_blocks import TileMmaAttrs
-from tinytensor.ops.fragments import accumulator_position
+from tinytensor.ops.fragments import accumulator_position, mma_shape
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, compare
 from tinytensor.records import dataclass
@@ -150,7 +150,7 @@ class Storing:
         self._b = b
         self._flat = flat
         self._tiling = tiling
-        self._layout = layout
+        self._layout, self._width = layout, mma_shape(layout.instruction).n
         self._trays = trays
         self._thread, self._group = who
         self._mirrors = mirrors
@@ -171,16 +171,16 @@ class Storing:
 
     def _list_pairs(self) -> Iterator[Pair]:
         """List a thread's pairs of sums, in the order of trays."""
-        block = (GROUP_ROWS, self._tiling.block_n)
+        block = (GROUP_ROWS, self._width)
         row, column = accumulator_position(self._layout, *block, self._thread, 0)
         first_row, first_column = self._b.value(self._first_row + row), self._b.value(column)
-        for accumulator in range(self._tiling.rows // GROUP_ROWS):
-            for register in range(0, GROUP_ROWS * self._tiling.block_n // GROUP_THREADS, PAIR):
+        for number, (below, beside) in enumerate(self._tiling.accumulators(self._width)):
+            for register in range(0, GROUP_ROWS * self._width // GROUP_THREADS, PAIR):
                 down, across = accumulator_position(self._layout, *block, 0, register)
-                further = down + accumulator * GROUP_ROWS
-                place = (first_row + further, first_column + across)
+                across = across + beside
+                place = (first_row + (down + below), first_column + across)
                 in_tray = (row + down, column + across % self._trays.columns)
-                yield Pair(accumulator, register, place, in_tray)
+                yield Pair(number, register, place, in_tray)
 
     def finish(self, sums: Sequence[UOp]) -> None:
         """Run the epilogue on the sums of each accumulator, and store."""
@@ -221,7 +221,7 @@ class Storing:
 
     def _write_trays(self, face: Face, number: int, stage: UOp) -> None:
         b, columns = self._b, self._trays.columns
-        per_row = self._tiling.block_n // columns
+        per_row = self._tiling.columns // columns
         down, across = number // per_row * GROUP_ROWS, number % per_row * columns
         first_m, first_n = self._first
         row, column = face.turned(first_m + self._first_row + down, first_n + across)

@@ -6,6 +6,7 @@ clocks, for the busiest of the multiprocessors, L2 and memory.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,13 +37,15 @@ STREAM_RATE = 57  # the same, of more than L2 holds
 LATENCY_CLOCKS = 1000  # from asking for a box to its arrival
 EPILOGUE_CLOCKS = 4  # of a warpgroup to store each sum that one of its threads holds
 TRAY_CLOCKS = 512  # and more for it, by the columns of a tray
-# More for each block of k with scales, that no tile hides: of 4096^3, tiles of 128 x 128 take
-# 130 us and of 128 x 64 189 us (H200, 7ef4fa48, 2026-11-30).
+# More for each block of k with scales; half where other sums are multiplied meanwhile, of two
+# accumulators and two warpgroups. 4096^3 takes 123 us in tiles of 128 x 128, 185 in 128 x 64 and
+# 192 in 64 x 128; of 512 x 4096 x 4096, 64 x 64 take 37 us (H200, 2026-11-30).
 SCALED_CLOCKS = 250
 LONE_CLOCKS = 90  # where the thread stores by itself
 OP_CLOCKS = 2  # and to apply one op to it
 REGISTERS = 65536  # of a multiprocessor
-SPARE_REGISTERS = 40  # of a thread, beside those of sums
+MOST_REGISTERS = 248  # of a thread
+SPARE_REGISTERS = 40  # of a thread, beside those of sums and scales
 MOST_OPS = 4096  # of a thread's epilogue, which is unrolled: more take seconds to compile
 MANY_SUMS = 128  # of a thread, beside which 168 registers leave few for an epilogue
 START_CLOCKS = 3000  # of a block: its first boxes, and the launch around it
@@ -56,7 +59,8 @@ class HopperTiling:
     """A block's tile, the most stages of its ring, and the warpgroups that multiply.
 
     With `alternates` each warpgroup computes a whole tile while the other stores its own; else
-    they share the rows of one. With `swaps` the rows of tiles are n. Units: elements.
+    they share the rows of one, or `beside` each other its columns. With `swaps` the rows of tiles
+    are n. One that `promotes` holds the sums of instructions beside its own. Units: elements.
     """
 
     name: str
@@ -67,6 +71,8 @@ class HopperTiling:
     alternates: bool = False
     swaps: bool = False
     group: int = 8
+    beside: bool = False
+    promotes: bool = False
 
     @property
     def threads(self) -> int:
@@ -76,7 +82,7 @@ class HopperTiling:
     @property
     def loading_warps(self) -> int:
         """Warps of the role that loads; one does, but only warpgroups give registers away."""
-        return 4 if self.consumers == 2 and self.held >= MANY_SUMS else 1
+        return 4 if self.consumers == 2 and self.sums >= MANY_SUMS else 1
 
     @property
     def registers(self) -> tuple[int, int]:
@@ -87,14 +93,46 @@ class HopperTiling:
         return (232, 40) if self.loading_warps > 1 else (0, 0)
 
     @property
+    def most_scales(self) -> int:
+        """Scales of a block of k that a thread can hold beside its sums, and those of the next."""
+        warps = math.ceil(self.threads / GROUP_THREADS)  # of each quarter of a multiprocessor
+        launched = REGISTERS // (warps * GROUP_THREADS) // 8 * 8
+        registers = self.registers[0] or min(launched, MOST_REGISTERS)
+        return (registers - self.sums - SPARE_REGISTERS) // 2
+
+    @property
+    def sums(self) -> int:
+        """Registers of a thread's sums: its own, and those of instructions."""
+        return 2 * self.held if self.promotes else self.held
+
+    @property
     def held(self) -> int:
         """Sums that a thread holds."""
-        return self.rows * self.block_n // GROUP_THREADS
+        return self.rows * self.columns // GROUP_THREADS
 
     @property
     def rows(self) -> int:
         """Rows of a tile that one warpgroup computes."""
-        return self.block_m if self.alternates else self.block_m // self.consumers
+        is_whole = self.alternates or self.beside
+        return self.block_m if is_whole else self.block_m // self.consumers
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile that one warpgroup computes."""
+        return self.block_n // self.consumers if self.beside else self.block_n
+
+    def width(self, is_apart: bool) -> int:
+        """Columns of an accumulator: all, or a half where each is added up apart from the others.
+
+        Half of 64 columns would read the rows of the other factor too often.
+        """
+        in_halves = is_apart and self.columns % (2 * GROUP_ROWS) == 0
+        return self.columns // 2 if in_halves else self.columns
+
+    def accumulators(self, width: int) -> list[tuple[int, int]]:
+        """List where those of a warpgroup begin, so many columns wide: (row, column)."""
+        rows, columns = range(0, self.rows, GROUP_ROWS), range(0, self.columns, width)
+        return list(itertools.product(rows, columns))
 
 
 # In us on H200, NVRTC 13.0, 2026-11-30, each after a pause. Of bfloat16: 4096^3 168 wide, 169 tall
@@ -122,6 +160,9 @@ TILINGS = (
     HopperTiling("few 16", 64, 16, 20, 1, swaps=True),
     HopperTiling("few 32", 64, 32, 16, 1, swaps=True),
 )
+# Where each column has scales of its own: a thread holds 20 in place of 34. 4096^3 takes 158 us in
+# place of 174 (H200, 2026-11-30).
+BESIDE = HopperTiling("beside", 128, 128, 6, 2, beside=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +212,7 @@ class Need:
     A tray has at most `tray_columns`, and `tray_bytes` for each sum, over all stores. Of the axes
     m, n and k, no part of the `open_axes` is sure to have anything in it. The `own_share` of the
     factors' elements are no repetitions. Sums are `promoted_after` so many values of k, unless 0,
-    by an addition and `promoted_ops` before it.
+    by an addition and `promoted_ops` before it, with `column_scales` for each column of a block.
     With two `halves` of each factor a stage has both, for three products.
     """
 
@@ -186,6 +227,7 @@ class Need:
     own_share: float = 1.0
     promoted_after: int = 0
     promoted_ops: int = 0
+    column_scales: int = 0
     halves: int = 1
 
     @property
@@ -216,17 +258,18 @@ class Need:
             return products
         promoted = tiling.held * tiling.consumers
         if self.promoted_ops:
-            promoted += SCALED_CLOCKS
+            is_hidden = tiling.consumers > 1 and len(tiling.accumulators(tiling.width(True))) > 1
+            promoted += SCALED_CLOCKS // 2 if is_hidden else SCALED_CLOCKS
         return products + promoted * self.block_k / self.promoted_after
 
     def fits_registers(self, tiling: HopperTiling) -> bool:
         """Whether a thread has registers for the sums of instructions beside its own, and scales.
 
-        Of those it may hold one for each of its columns.
+        Those are of its rows, and of its columns where they have some of their own.
         """
-        scales = tiling.block_n // 4 if self.promoted_ops else 0
-        held = 2 * tiling.held + scales + SPARE_REGISTERS
-        return not self.promoted_after or held * tiling.threads <= REGISTERS
+        scales = tiling.rows // 32 + self.column_scales * (tiling.columns // 4)
+        scales = scales if self.promoted_ops else 0
+        return not self.promoted_after or scales <= tiling.most_scales
 
     @property
     def nbytes(self) -> int:
@@ -276,10 +319,10 @@ def trays_of(tiling: HopperTiling, most: int) -> tuple[int, int]:
 
     Two, if it fills an even number of them.
     """
-    columns = LEAST_TRAY_COLUMNS if tiling.block_n % most else most
-    if tiling.swaps or tiling.block_n % columns:
+    columns = LEAST_TRAY_COLUMNS if tiling.columns % most else most
+    if tiling.swaps or tiling.columns % columns:
         return 0, columns
-    count = tiling.rows // GROUP_ROWS * (tiling.block_n // columns)
+    count = tiling.rows // GROUP_ROWS * (tiling.columns // columns)
     return 2 if count % 2 == 0 else 1, columns
 
 
@@ -289,6 +332,7 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     None if it has no room for two stages, too long an epilogue, or no use for parts.
     """
     work, multiprocessors = need.work, target.multiprocessors
+    tiling = replace(tiling, promotes=need.promoted_after > 0)
     if parts > 1:
         need = replace(need, epilogue_ops=0, tray_columns=LEAST_TRAY_COLUMNS, tray_bytes=PART_BYTES)
     trays, columns = trays_of(tiling, need.tray_columns)
@@ -404,7 +448,8 @@ def rank_wholes(need: Need, target: Target) -> list[Candidate]:
     """Return the tilings that fit a whole product, cheapest first; of equals as listed."""
     most = need.steps // LEAST_STEPS if "k" not in need.open_axes else 1
     parts = [each for each in PARTS if each <= max(1, most) and not need.blocks % each]
-    tilings = [each for each in TILINGS if need.b.is_fast(each.block_n, need.block_k)]
+    listed = (BESIDE, *TILINGS) if need.column_scales else TILINGS
+    tilings = [each for each in listed if need.b.is_fast(each.block_n, need.block_k)]
     found = [estimate(tiling, need, target, each) for each in parts for tiling in tilings]
     fitting = [each for each in found if each is not None]
     return sorted(fitting, key=lambda each: each.clocks)
