@@ -25,7 +25,7 @@ E4M3, I8, F16 = dtypes.float8_e4m3fn, dtypes.int8, dtypes.float16
 WIDE = {I8: dtypes.int32}
 BLOCK = {E4M3: 128, I8: 128, F16: 64}
 HALVES = HopperTiling("halves", 64, 128, 2, 1)
-BESIDE = HopperTiling("beside", 64, 128, 2, 2, beside=True, promotes=True)
+BESIDE = HopperTiling("beside", 64, 128, 2, 2, beside=True)
 FORMS = (hopper.FEW, hopper.TOGETHER, HALVES, BESIDE)
 ONE_SM = replace(SM90A, multiprocessors=1)
 
@@ -172,15 +172,11 @@ def test_threads_have_few_columns_where_each_has_its_own_scale(scales, best):
     assert not {"square", "beside"} <= set(names)
 
 
-def test_threads_that_promote_take_registers_of_a_warpgroup_that_loads():
-    kernel = kernel_of(in_rows(10, 65, 2))
-    (linear,) = hopper.lowered(kernel, replace(BESIDE, block_m=128))
+def test_threads_with_scales_of_columns_take_registers_of_a_warpgroup_that_loads():
+    (linear,) = hopper.lowered(kernel_of(in_rows(10, 65, 2)), BESIDE)
 
     roles = [node.attrs for node in linear.statements if node.op is Op.ROLE]
     assert [(each.warps, each.registers) for each in roles] == [(8, 232), (4, 40)]
-    (linear,) = hopper.lowered(kernel, BESIDE)
-    roles = [node.attrs for node in linear.statements if node.op is Op.ROLE]
-    assert [(each.warps, each.registers) for each in roles] == [(8, 0), (1, 0)]
 
 
 def test_other_plans_say_that_they_do_not_scale_blocks():

@@ -224,8 +224,7 @@ def _count_ops(values: Sequence[UOp]) -> int:
 
 def _count_columns(flat: FlatContraction, value: UOp) -> int:
     """Count the scales of which each column has its own."""
-    loads = [node for node in walk((value,)) if node.op is Op.LOAD]
-    loads = [each for each in loads if flat.m not in walk((each,))]
+    loads = [node for node in walk((value,)) if node.op is Op.LOAD and flat.m not in walk((node,))]
     return len([each for each in loads if stride_of(each.operands[1], flat.n) not in (0, None)])
 
 

@@ -147,15 +147,14 @@ class _Multiplying:
         layout = TileMmaAttrs(0, block.instruction, GROUP_WARPS, 1, True, True)
         who = (b.value(thread % GROUP_THREADS), self._group)
         self._storing = Storing(b, block.flat, tiling, layout, block.trays, who, block.mirrors)
-        self._promoting = Promoting(b, block.flat, tiling, layout, who)
+        self._promoting = Promoting(b, block.flat, tiling, layout, who[0])
         self._attrs = WgmmaAttrs(0, block.instruction, block.x.is_k_major, block.y.is_k_major)
-        is_alone = tiling.alternates
         self._first = self._first_y = b.index(0)
         if tiling.beside:
             self._first_y = b.value(self._group * (tiling.columns // GROUP_ROWS))
-        elif not is_alone:
+        elif not tiling.alternates:
             self._first = b.value(self._group * (tiling.rows // GROUP_ROWS))
-        ahead = self._group * block.steps if is_alone else None
+        ahead = self._group * block.steps if tiling.alternates else None
         self._feeds = [FeedPlace(b, each, ahead) for each in block.feeds]
 
     def run(self) -> None:
@@ -176,10 +175,12 @@ class _Multiplying:
     def _compute(self, place: BlockPlace) -> None:
         b, tiling = self._b, self._tiling
         first_m = b.value(place.tile_m * tiling.block_m)
-        first_n = b.value(place.tile_n * tiling.block_n + self._first_y * GROUP_ROWS)
+        if tiling.beside:
+            place = replace(place, tile_n=b.value(place.tile_n * tiling.consumers + self._group))
+        first_n = b.value(place.tile_n * tiling.columns)
         first_row = b.value(self._first * GROUP_ROWS)
         self._storing.begin(place.outer, (first_m, first_n), first_row)
-        self._promoting.begin(place, b.value(first_m + first_row))
+        self._promoting.begin(place, b.value(first_m + first_row), self._number(b.index(0), place))
         self._await_handover()
         self._storing.finish(self._sum(place))
 
@@ -205,7 +206,6 @@ class _Multiplying:
         if block.promoted_after:
             totals = self._registers(self._promoting.dtype, 0)
             sums = self._registers(block.flat.total.dtype, 0)
-            self._promoting.load(self._number(b.index(0), place))
             unroll = 1 if block.flat.promotion is None else 2  # or scales are copied once read
             with b.loop(0, block.steps, block.promoted_after, unroll) as first:
                 self._promote(sums, totals, first, place)
@@ -227,9 +227,8 @@ class _Multiplying:
         following = first + block.promoted_after
         last = b.value(binary(Op.MIN, following, block.steps))
         self._sum_steps(totals, first, last)
-        self._promoting.take()
         ahead = binary(Op.MIN, following, block.steps - 1)
-        scales = self._promoting.load(self._number(ahead, place))
+        scales = self._promoting.turn(self._number(ahead, place))
         number = self._number(first, place)
         for each, (kept, total) in enumerate(zip(sums, totals, strict=True)):
             pending = len(totals) - 1 - each if block.is_apart else 0
@@ -258,38 +257,43 @@ class _Multiplying:
         """Begin sums with a step's products and go on to the last."""
         b = self._b
         if self._block.is_apart:
-            groups = [[each] for each in range(len(totals))]
-            self._sum_step(totals, groups, first, const(dtypes.bool, False))
+            self._sum_step(totals, first, const(dtypes.bool, False))
             return
         with b.loop(first, last) as step:
-            groups = [list(range(len(totals)))]
-            self._sum_step(totals, groups, step, b.value(first < step))
+            self._sum_step(totals, step, b.value(first < step))
 
-    def _sum_step(self, totals: list[UOp], groups: list[list[int]], step: UOp, adds: UOp) -> None:
-        """Begin the products of a step, in groups of accumulators, and give back the last stage."""
+    def _sum_step(self, totals: list[UOp], step: UOp, adds: UOp) -> None:
+        """Begin the products of a step, and give back the stage before its own."""
+        block = self._block
         for feed in self._feeds:
             feed.wait()
-        for each in groups:
-            self._multiply(totals, each, step, adds)
-        if not self._block.is_apart:
+        if block.is_apart:
+            for each, total in enumerate(totals):
+                self._multiply([total], each, step, adds)
+        else:
+            self._multiply(totals, 0, step, adds)
             self._b.wgmma_wait(*totals, pending=1)
         for feed in self._feeds:
             feed.leave(step, self._is_first_lane)
 
-    def _multiply(self, totals: list[UOp], group: list[int], step: UOp, adds: UOp | None) -> None:
-        """Begin a group of products of a step; the first ones begin the sums unless `adds`."""
-        b, x, y = self._b, self._block.x, self._block.y
+    def _multiply(self, totals: list[UOp], first: int, step: UOp, adds: UOp | None) -> None:
+        """Begin a step's products of accumulators from one on, which begin sums unless `adds`."""
+        b = self._b
+        x = self._block.x
+        y = self._block.y
         stages = {factor: each.stage for each in self._feeds for factor in each.factors}
         first_k = b.value(step * x.block_k)
         rows = b.value(x.index(stages[x], first_k, self._first))
         columns = b.value(y.index(stages[y], first_k, self._first_y))
-        b.wgmma_fence(*[totals[each] for each in group])
+        b.wgmma_fence(*totals)
         starts = range(0, x.block_k, self._block.step)
-        for (half_x, half_y), k in itertools.product(self._block.terms, starts):
-            for each in group:
-                below, beside = [before // GROUP_ROWS for before in self._block.accumulators[each]]
-                further, across = x.ahead(below, k, half_x), y.ahead(beside, k, half_y)
+        for term, k in itertools.product(self._block.terms, starts):
+            half_x, half_y = term
+            for each, total in enumerate(totals, first):
+                below, beside = self._block.accumulators[each]
+                further = x.ahead(below // GROUP_ROWS, k, half_x)
+                across = y.ahead(beside // GROUP_ROWS, k, half_y)
                 attrs = replace(self._attrs, a_ahead=further, b_ahead=across)
-                b.wgmma(totals[each], x.tile, rows, y.tile, columns, attrs, adds)
+                b.wgmma(total, x.tile, rows, y.tile, columns, attrs, adds)
             adds = None
         b.wgmma_commit()

@@ -93,17 +93,18 @@ class Promoting:
         flat: FlatContraction,
         tiling: HopperTiling,
         layout: TileMmaAttrs,
-        who: tuple[UOp, UOp],
+        thread: UOp,
     ) -> None:
-        self._b, self._flat, self._promotion = b, flat, flat.promotion
+        self._b = b
+        self._flat = flat
+        self._promotion = flat.promotion
+        self._layout = layout
         width = mma_shape(layout.instruction).n
-        self._block, self._layout = (GROUP_ROWS, width), layout
-        thread, group = who
-        self._beside = group if tiling.beside else b.index(0)
-        self._groups = tiling.block_n // tiling.columns
+        self._block = (GROUP_ROWS, width)
         self._accumulators = tiling.accumulators(width)
         self._registers = GROUP_ROWS * width // GROUP_THREADS
         self._most_held = tiling.most_scales
+        self._ahead: list[UOp] = []
         self.dtype = flat.total.dtype
         if self._promotion is not None:
             self.dtype = self._promotion.partial.dtype
@@ -111,35 +112,32 @@ class Promoting:
             row, column = accumulator_position(layout, *self._block, thread, 0)
             self._row, self._column = b.value(row), b.value(column)
 
-    def begin(self, place: BlockPlace, first_row: UOp) -> None:
-        """Come to a tile, of which a warpgroup's rows begin there."""
+    def begin(self, place: BlockPlace, first_row: UOp, number: UOp) -> None:
+        """Come to a warpgroup's tile, whose rows begin there, and read its first scales."""
         if self._promotion is None:
             return
         b, columns = self._b, self._columns
         self._first_row = b.value(first_row + self._row)
-        tile = b.value(place.tile_n * self._groups + self._beside)
-        self._places = {**place.outer, columns.tile: tile, columns.within: self._column}
-        any_number = self._column
-        lanes = sum([each.dtype.lanes for each in self._scales(any_number)])
-        self._next = b.register(dtypes.float32.vector(lanes)) if lanes > 1 else None
+        self._places = {**place.outer, columns.tile: place.tile_n, columns.within: self._column}
+        scales = self._read(number)
+        self._ahead = []
+        if len(scales) > 1:
+            self._ahead = [b.register(dtypes.float32.vector(len(scales)), stack(scales))]
 
-    def load(self, number: UOp) -> list[UOp]:
-        """Begin to read the scales of a block of k; return what holds them.
+    def turn(self, number: UOp) -> list[UOp]:
+        """Take the scales that were read last for the sums added now, and read those of a block.
 
-        The next wait names it, or the compiler reads scales where they are needed.
+        Returns what holds them: a wait names it, or the compiler reads them where they are needed.
         """
-        if self._promotion is None or self._next is None:
-            return []
-        b = self._b
-        values = [b.value(each) for each in self._scales(b.value(number))]
-        whole = stack([each for value in values for each in _lanes(value)])
-        b.write(self._next, whole)
-        return [self._next]
+        for each in self._ahead:
+            self._held = self._b.read(each)
+            self._b.write(each, stack(self._read(number)))
+        return self._ahead
 
-    def take(self) -> None:
-        """Take the scales that were read last for the sums that are added now."""
-        if self._promotion is not None and self._next is not None:
-            self._held = self._b.read(self._next)
+    def _read(self, number: UOp) -> list[UOp]:
+        """Read the scales of a block, in order: only so are their addresses one and constants."""
+        values = [self._b.value(each) for each in self._scales(self._b.value(number))]
+        return [each for value in values for each in _lanes(value)]
 
     def _scales(self, number: UOp) -> list[UOp]:
         """Return the scales of a block that are held: floats, and not too many."""
@@ -168,32 +166,23 @@ class Promoting:
         """Return the sums of an accumulator with those of a block, by the scales taken last."""
         if self._promotion is None:
             return kept + total
-        number = self._b.value(number)
         held = self._read_held(number)
         added = []
         for register in range(0, self._registers, PAIR):
             value, places = self._at(number, accumulator, register)
             before, sums = [shuffle(x, x, (register, register + 1)) for x in (kept, total)]
-            outside = Evaluator(self._b, places, self._columns.within, PAIR)
-            found = {each: outside.value(each) for each in self._columns.scales(value)}
-            known = {each: held[found[each]] for each in found if found[each] in held}
-            known[self._promotion.partial] = sums
-            inside = Evaluator(self._b, places, self._columns.within, PAIR, known=known)
-            added.append(_add(inside, value, before))
+            known = {self._promotion.partial: sums}
+            evaluator = Evaluator(self._b, places, self._columns.within, PAIR, known=known)
+            added.append(substitute(_add(evaluator, value, before), held))
         return stack([each for pair in added for each in _lanes(pair)])
 
     def _read_held(self, number: UOp) -> dict[UOp, UOp]:
         """Return what the scales of a block are, by what reads them."""
-        if self._next is None:
-            return {}
-        whole = self._held
-        values = self._scales(number)
-        held: dict[UOp, UOp] = {}
-        begin = 0
-        for each in values:
-            count = each.dtype.lanes
-            held[each] = _part(whole, begin, count)
-            begin += count
+        scales = self._scales(number) if self._ahead else []
+        begin, held = 0, {}
+        for each in scales:
+            held[each] = _part(self._held, begin, each.dtype.lanes)
+            begin += each.dtype.lanes
         return held
 
 

@@ -44,10 +44,9 @@ SCALED_CLOCKS = 250
 LONE_CLOCKS = 90  # where the thread stores by itself
 OP_CLOCKS = 2  # and to apply one op to it
 REGISTERS = 65536  # of a multiprocessor
-MOST_REGISTERS = 248  # of a thread
-SPARE_REGISTERS = 40  # of a thread, beside those of sums and scales
+SPARE_REGISTERS = 24  # of a thread, beside those of promoted sums and scales
 MOST_OPS = 4096  # of a thread's epilogue, which is unrolled: more take seconds to compile
-MANY_SUMS = 128  # of a thread, beside which 168 registers leave few for an epilogue
+MANY_SUMS = 80  # of a thread, beside which 168 registers leave few for an epilogue
 START_CLOCKS = 3000  # of a block: its first boxes, and the launch around it
 FOLD_RATE = 25  # bytes of partial sums written and read
 CLOCK = 1.7e9  # a second
@@ -60,7 +59,7 @@ class HopperTiling:
 
     With `alternates` each warpgroup computes a whole tile while the other stores its own; else
     they share the rows of one, or `beside` each other its columns. With `swaps` the rows of tiles
-    are n. One that `promotes` holds the sums of instructions beside its own. Units: elements.
+    are n. Units: elements.
     """
 
     name: str
@@ -72,7 +71,6 @@ class HopperTiling:
     swaps: bool = False
     group: int = 8
     beside: bool = False
-    promotes: bool = False
 
     @property
     def threads(self) -> int:
@@ -82,7 +80,7 @@ class HopperTiling:
     @property
     def loading_warps(self) -> int:
         """Warps of the role that loads; one does, but only warpgroups give registers away."""
-        return 4 if self.consumers == 2 and self.sums >= MANY_SUMS else 1
+        return 4 if self.consumers == 2 and (self.held >= MANY_SUMS or self.beside) else 1
 
     @property
     def registers(self) -> tuple[int, int]:
@@ -94,16 +92,10 @@ class HopperTiling:
 
     @property
     def most_scales(self) -> int:
-        """Scales of a block of k that a thread can hold beside its sums, and those of the next."""
+        """Scales of a block of k, and of the next, that a thread can hold beside promoted sums."""
         warps = math.ceil(self.threads / GROUP_THREADS)  # of each quarter of a multiprocessor
-        launched = REGISTERS // (warps * GROUP_THREADS) // 8 * 8
-        registers = self.registers[0] or min(launched, MOST_REGISTERS)
-        return (registers - self.sums - SPARE_REGISTERS) // 2
-
-    @property
-    def sums(self) -> int:
-        """Registers of a thread's sums: its own, and those of instructions."""
-        return 2 * self.held if self.promotes else self.held
+        registers = self.registers[0] or REGISTERS // (warps * GROUP_THREADS)
+        return (registers - 2 * self.held - SPARE_REGISTERS) // 2
 
     @property
     def held(self) -> int:
@@ -113,8 +105,7 @@ class HopperTiling:
     @property
     def rows(self) -> int:
         """Rows of a tile that one warpgroup computes."""
-        is_whole = self.alternates or self.beside
-        return self.block_m if is_whole else self.block_m // self.consumers
+        return self.block_m // (1 if self.alternates or self.beside else self.consumers)
 
     @property
     def columns(self) -> int:
@@ -126,13 +117,12 @@ class HopperTiling:
 
         Half of 64 columns would read the rows of the other factor too often.
         """
-        in_halves = is_apart and self.columns % (2 * GROUP_ROWS) == 0
-        return self.columns // 2 if in_halves else self.columns
+        return self.columns // (2 if is_apart and self.columns % (2 * GROUP_ROWS) == 0 else 1)
 
     def accumulators(self, width: int) -> list[tuple[int, int]]:
         """List where those of a warpgroup begin, so many columns wide: (row, column)."""
-        rows, columns = range(0, self.rows, GROUP_ROWS), range(0, self.columns, width)
-        return list(itertools.product(rows, columns))
+        places = itertools.product(range(0, self.rows, GROUP_ROWS), range(0, self.columns, width))
+        return list(places)
 
 
 # In us on H200, NVRTC 13.0, 2026-11-30, each after a pause. Of bfloat16: 4096^3 168 wide, 169 tall
@@ -268,7 +258,6 @@ class Need:
         Those are of its rows, and of its columns where they have some of their own.
         """
         scales = tiling.rows // 32 + self.column_scales * (tiling.columns // 4)
-        scales = scales if self.promoted_ops else 0
         return not self.promoted_after or scales <= tiling.most_scales
 
     @property
@@ -332,7 +321,6 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     None if it has no room for two stages, too long an epilogue, or no use for parts.
     """
     work, multiprocessors = need.work, target.multiprocessors
-    tiling = replace(tiling, promotes=need.promoted_after > 0)
     if parts > 1:
         need = replace(need, epilogue_ops=0, tray_columns=LEAST_TRAY_COLUMNS, tray_bytes=PART_BYTES)
     trays, columns = trays_of(tiling, need.tray_columns)
