@@ -120,12 +120,11 @@ def _readers_in_order(program: Program, arguments: int) -> list[Reader] | None:
     others = [each for each in program.readers if each.find.place is None]
     places = [each.find.place for each in given]
     sources = {each.source for each in program.readers}
-    finders = [*[each.find for each in program.readers], *[each.find for each in program.sources]]
     is_known = (
         places == list(range(arguments))
         and len({each.source for each in given}) == len(given)
         and len(sources) == len(program.sources)
-        and not any(each.is_gradient for each in finders)
+        and not any(each.find.is_gradient for each in program.readers)
     )
     return [*given, *others] if is_known else None
 
@@ -184,7 +183,7 @@ class _Writer:
 
         def restock() -> bool:
             with suppress(DeviceError):  # the next way says what there is too little memory for
-                _ = [take() for take in takers]
+                _ = [take() for take in takers]  # all before one of them goes back
             return True
 
         return restock
@@ -211,14 +210,13 @@ class _Writer:
             else:
                 cell = cells[each.value] if each.source is None else self._cells[each.source]
                 results.append(seeing(cell, each))
-        blocks = [Part(take.shelf, it.address) for take, it in zip(takers, buffers, strict=True)]
-        made = [
-            *[Part(Buffer, each) for each in buffers],
-            *[Part(type(each), each) for each in cells.values()],
-        ]
-        tensors = [Part(type(each), each) for each in results if isinstance(each, TensorBase)]
+        pairs = zip(takers, buffers, strict=True)
+        blocks = [Part(take.shelf, each.address) for take, each in pairs]
+        made = [Part(Buffer, each) for each in buffers]
+        made += [Part(type(each), each) for each in cells.values()]
+        made += [Part(type(each), each) for each in results if isinstance(each, TensorBase)]
         probed = [fresh[each] for each in range(end - len(program.effects.probes), end)]
-        return [*blocks, *made, *tensors], results, probed
+        return [*blocks, *made], results, probed
 
     def _tensor(self, find: Finder) -> object:
         known = [each.find for each in self._readers]
@@ -232,11 +230,12 @@ class _Writer:
         bases += self._addresses
         launcher, places = call.start.launcher, call.start.places
         table = _table_of(call)
-        words = words_table([word for base, offset in places for word in (bases[base], offset)])
+        pairs = [(bases[base], offset) for base, offset in places]
+        words = words_table([word for pair in pairs for word in pair])
         self._held.append(words)
         head = 0 if table is None else address_of(table)
-        function = (id(launcher.start), word_of(launcher.workspace))
-        return [head, *function, len(places), address_of(words)]
+        scratch = word_of(launcher.workspace)
+        return [head, id(launcher.start), scratch, len(places), address_of(words)]
 
 
 def _words_of_reader(reader: Reader) -> list[int]:

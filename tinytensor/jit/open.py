@@ -19,7 +19,6 @@ from tinytensor.jit.direct import Tally, Way
 from tinytensor.jit.facts import ASPECTS, MODES, watch_modules, watch_objects, watch_outside
 from tinytensor.jit.program import (
     Effects,
-    Finder,
     Origin,
     Output,
     Program,
@@ -121,14 +120,6 @@ def _is_int(fact: Fact) -> bool:
     return isinstance(fact, tuple) and len(fact) == 2 and fact[0] is int
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSource:
-    """A cell that is read: how its tensor is found, and the leaf of its value in the graph."""
-
-    find: Finder
-    leaf: UOp
-
-
 @dataclass(slots=True, eq=False)
 class OpenProgram:
     """The graph of a call, with variables, and what must hold for another call to be of it.
@@ -140,7 +131,7 @@ class OpenProgram:
     key: Key
     variables: tuple[UOp, ...]
     claims: tuple[UOp, ...]
-    sources: tuple[OpenSource, ...]
+    sources: tuple[Source, ...]
     readers: tuple[Reader, ...]
     watches: tuple[Watch, ...]
     kept: tuple[object, ...]
@@ -185,7 +176,7 @@ class OpenProgram:
         bind_again(dict(zip(self.variables, values, strict=True)))
         in_place = graph.prepare(graph.replaceable(self.writes))
         probes = tuple([_closed_probe(each) for each in graph.probes])
-        leaves = [each.leaf for each in self.sources]
+        leaves = [each for each, slot in graph.slots.items() if slot.origin is Origin.SOURCE]
         specs = [spec_of(each.dtype, _closed(each), each.attrs.device, False) for each in leaves]
         finders = [each.find for each in self.sources]
 
@@ -317,19 +308,16 @@ def _taken_down(
     # What else was made of the traced variables keeps their values of now.
     own = {each: bind(each.attrs.least, each.attrs.most, value_of(each)) for each in variables}
     stands: dict[UOp, UOp] = {}
-    sources: list[OpenSource] = []
     nodes = [each.uop for each in results]
     writes: list[Write] = []
     outside = Outside(trace, flat.tensors)
-    known = zip(trace.cells.items(), outside.sources(), strict=True)
-    for number, ((cell, state), source) in enumerate(known):
+    for number, (cell, state) in enumerate(trace.cells.items()):
         shown = leaves.get(cell, state.leaf)
         if cell.uop is not leaves.get(cell, state.uop):
             writes.append(Write(number, len(nodes)))
             nodes.append(cell.uop)
         (like,) = rebound([shown], own)
         stands[shown] = buffer(like.dtype, like.shape, like.attrs.device)
-        sources.append(OpenSource(source.find, stands[shown]))
     values = rebound(nodes, {**stands, **own})
     slots = _slots_of(list(stands.values()), values)
     numbers = {id(each): number for number, each in enumerate(results)}
@@ -339,7 +327,7 @@ def _taken_down(
         key=opening.closed(key),
         variables=tuple(own.values()),
         claims=substitute_all(tuple(claims), own),
-        sources=tuple(sources),
+        sources=tuple(outside.sources()),
         readers=tuple(outside.readers()),
         watches=tuple(trace.watches.values()),
         kept=tuple([*trace.kept, *flat.objects]),

@@ -124,6 +124,10 @@ def builder_of(value: Nest, numbers: dict[int, int]) -> Builder:
     parts = parts_of(value)
     if parts is None:
         return lambda tensors: value
+    kind: Any = type(value)  # Any: what builds it if it is one of those below
+    places = [numbers.get(id(part)) for part in parts]
+    if kind in (tuple, list) and places == [*range(len(numbers))]:
+        return kind  # type: ignore[no-any-return]  # it holds the tensors in order
     builders = [builder_of(part, numbers) for part in parts]
     make = _maker_of(value)
     return lambda tensors: make([build(tensors) for build in builders])
