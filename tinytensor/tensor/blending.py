@@ -118,10 +118,7 @@ class Blending(Elementwise):
         return self._wrap(cast(add(x, term), dtype))
 
     def nan_to_num(
-        self,
-        nan: float | None = 0.0,
-        posinf: float | None = None,
-        neginf: float | None = None,
+        self, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None
     ) -> Self:
         """Return x with other values for NaN and infinities: the extremes unless given."""
         x = self.uop

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from types import FunctionType
 from typing import Any, Final
@@ -85,7 +85,8 @@ def kind_of(annotation: str) -> Kind:
     several = " or ".join([each.several for each in kinds])
 
     def has(value: Value) -> bool:
-        return isinstance(value, (list, tuple)) and all(is_of(kinds, each) for each in value)
+        is_listed = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+        return is_listed and all(is_of(kinds, each) for each in value)
 
     return Kind(f"a sequence of {several}", "sequences", has)
 
@@ -119,14 +120,9 @@ def complaint(who: str, signature: inspect.Signature, given: inspect.BoundArgume
     return None
 
 
-def is_python_dtype(value: Value) -> bool:
-    """Tell whether a value is a type of Python that stands for a dtype."""
-    return isinstance(value, type) and value in PYTHON_DTYPES
-
-
 def as_dtype(value: Value) -> Value:
     """Return the dtype that a type of Python stands for, and any other value as it is."""
-    return PYTHON_DTYPES[value] if is_python_dtype(value) else value
+    return PYTHON_DTYPES.get(value, value) if isinstance(value, type) else value
 
 
 def explained(function: Function) -> Function:
@@ -149,7 +145,8 @@ def explained(function: Function) -> Function:
                 taken = ", ".join([each for each in signature.parameters if each != "self"])
                 sentence = f"{named}: the arguments do not fit: {mismatch}"
                 raise TypeError(f"{sentence}; they must be {taken}.") from None
-            if any(is_python_dtype(each) for each in (*args, *options.values())):
+            types = [each for each in (*args, *options.values()) if isinstance(each, type)]
+            if PYTHON_DTYPES.keys() & types:
                 meant = {name: as_dtype(each) for name, each in options.items()}
                 return call(*map(as_dtype, args), **meant)
             found = complaint(named, signature, given)
