@@ -64,8 +64,9 @@ SHORT: Final = {
 }
 # The operands of operators are told by `align`, and what is true is no matter of type.
 TOLD: Final = {"Operand", "bool", "Any"}
-# What Python calls so are dtypes as well.
+# What Python calls so are dtypes as well, and NumPy's names of options are taken, too.
 PYTHON_DTYPES: Final = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool}
+NUMPY_NAMES: Final = {"axis": "dim", "keepdims": "keepdim"}
 OPERATORS: Final = {"__init__", "__matmul__", "__setitem__"}
 OF_OBJECTS: Final = {"init", "forward"}
 
@@ -128,7 +129,7 @@ def as_dtype(value: Value) -> Value:
 def explained(function: Function) -> Function:
     """Return a function that names the argument for which it fails, if it is of no annotated kind.
 
-    What Python calls float, int and bool is the dtype of that name where one is wanted.
+    Python's float, int and bool are dtypes, and NumPy's axis and keepdims options, as in PyTorch.
     """
 
     @wraps(function)
@@ -136,20 +137,20 @@ def explained(function: Function) -> Function:
         try:
             return function(*args, **options)
         except Exception:
+            types = [each for each in (*args, *options.values()) if isinstance(each, type)]
+            if PYTHON_DTYPES.keys() & types or NUMPY_NAMES.keys() & options:
+                named = {NUMPY_NAMES.get(name, name): value for name, value in options.items()}
+                return call(*map(as_dtype, args), **{n: as_dtype(v) for n, v in named.items()})
             who = function.__name__.removeprefix("__").removesuffix("__")
-            named = type(args[0]).__name__ if who in OF_OBJECTS else who
+            teller = type(args[0]).__name__ if who in OF_OBJECTS else who
             signature = inspect.signature(function)
             try:
                 given = signature.bind(*args, **options)
             except TypeError as mismatch:
                 taken = ", ".join([each for each in signature.parameters if each != "self"])
-                sentence = f"{named}: the arguments do not fit: {mismatch}"
+                sentence = f"{teller}: the arguments do not fit: {mismatch}"
                 raise TypeError(f"{sentence}; they must be {taken}.") from None
-            types = [each for each in (*args, *options.values()) if isinstance(each, type)]
-            if PYTHON_DTYPES.keys() & types:
-                meant = {name: as_dtype(each) for name, each in options.items()}
-                return call(*map(as_dtype, args), **meant)
-            found = complaint(named, signature, given)
+            found = complaint(teller, signature, given)
             if found is None:
                 raise
             raise TypeError(found) from None
