@@ -15,7 +15,15 @@ from tinytensor.records import dataclass
 from tinytensor.runtime.buffer import ALIGNMENT_BYTES
 from tinytensor.tensor.formulas import add
 from tinytensor.tensor.joining import join
-from tinytensor.tensor.nodes import Shape, full, full_like, pad_axis, reshape, take_part, widen
+from tinytensor.tensor.nodes import (
+    Shape,
+    full,
+    full_like,
+    pad_axis,
+    reshape,
+    take_part,
+    widen,
+)
 
 Nodes = Sequence[UOp]
 

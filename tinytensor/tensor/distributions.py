@@ -12,11 +12,24 @@ from functools import partial, reduce
 from tinytensor.dtype import MANTISSA_BITS, DType, dtypes, encode
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, bitcast, cast
-from tinytensor.tensor.formulas import add, both, div, is_less, is_unequal, mul, neg, sqrt, sub
+from tinytensor.tensor.formulas import (
+    add,
+    both,
+    div,
+    is_less,
+    is_unequal,
+    mul,
+    neg,
+    sqrt,
+    sub,
+)
 from tinytensor.tensor.nodes import apply, full, full_like, select
 
 WORD = 2**32
-BITS = {dtypes.float32: dtypes.int32, dtypes.float64: dtypes.int64}
+BITS = {
+    dtypes.float32: dtypes.int32,
+    dtypes.float64: dtypes.int64,
+}
 # Terms of power series of which the next one is less than an eighth of an ulp of the sum.
 LOG_TERMS = {dtypes.float32: 5, dtypes.float64: 11}
 CIRCLE_TERMS = {dtypes.float32: 6, dtypes.float64: 9}

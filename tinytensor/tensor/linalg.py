@@ -68,7 +68,11 @@ class LinearAlgebra(Arithmetic, Movement):
         """Return the sum of products of two vectors."""
         return self._ranked("dot", tensor, 1, 1)
 
-    def linear(self, weight: Movement, bias: TensorBase | None = None) -> Self:
+    def linear(
+        self,
+        weight: Movement,
+        bias: TensorBase | None = None,
+    ) -> Self:
         """Return x @ weight.T + bias.
 
         Shapes: x (.., k), weight (n, k), bias (n,) -> (.., n).
@@ -76,13 +80,23 @@ class LinearAlgebra(Arithmetic, Movement):
         return self._product("linear", weight.t(), bias)
 
     def addmm(
-        self, mat1: TensorBase, mat2: TensorBase, *, beta: Number = 1, alpha: Number = 1
+        self,
+        mat1: TensorBase,
+        mat2: TensorBase,
+        *,
+        beta: Number = 1,
+        alpha: Number = 1,
     ) -> Self:
         """Return beta * x + alpha * (mat1 @ mat2), rounded once."""
         return self._plus_product("addmm", mat1, mat2, beta, alpha, 2)
 
     def baddbmm(
-        self, batch1: TensorBase, batch2: TensorBase, *, beta: Number = 1, alpha: Number = 1
+        self,
+        batch1: TensorBase,
+        batch2: TensorBase,
+        *,
+        beta: Number = 1,
+        alpha: Number = 1,
     ) -> Self:
         """Return beta * x + alpha * (batch1 @ batch2), rounded once."""
         return self._plus_product("baddbmm", batch1, batch2, beta, alpha, 3)
@@ -109,13 +123,24 @@ class LinearAlgebra(Arithmetic, Movement):
         total = add(mul(start, check_number(who, beta, sums.dtype)), scaled)
         return self._wrap(cast(total, self.dtype))
 
-    def _ranked(self, who: str, other: TensorBase, ndim: int, other_ndim: int) -> Self:
+    def _ranked(
+        self,
+        who: str,
+        other: TensorBase,
+        ndim: int,
+        other_ndim: int,
+    ) -> Self:
         if (self.ndim, other.ndim) != (ndim, other_ndim):
             required = f"they must have ndim {ndim} and {other_ndim}"
             raise _mismatch(who, "ranks are not those of this product", self, other, required)
         return self._product(who, other)
 
-    def _product(self, who: str, other: TensorBase, bias: TensorBase | None = None) -> Self:
+    def _product(
+        self,
+        who: str,
+        other: TensorBase,
+        bias: TensorBase | None = None,
+    ) -> Self:
         check_product(who, self, other)
         a, b = self.uop, other.uop
         rows = a if len(a.shape) > 1 else reshape(a, (1, *a.shape))

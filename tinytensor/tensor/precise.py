@@ -32,7 +32,11 @@ from tinytensor.tensor.formulas import (
 )
 from tinytensor.tensor.nodes import apply, full_like, select
 
-SIGNED: Final = {16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}
+SIGNED: Final = {
+    16: dtypes.int16,
+    32: dtypes.int32,
+    64: dtypes.int64,
+}
 FRACTION_BITS: Final = 52
 EXPONENT_BIAS: Final = 1023
 SQRT_HALF_BITS: Final = 0x3FE6A09E667F3BCD

@@ -109,26 +109,56 @@ class Reduction(TensorBase):
         wide = widen(x) if result.is_float else x
         return self._folded(fold(combine, wide, axes), axes, keepdim, result)
 
-    def sum(self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Self:
+    def sum(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+    ) -> Self:
         """Return the sum; of integers and bool in int64."""
         return self._accumulated("sum", Combine.ADD, dim, keepdim, dtype)
 
-    def prod(self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Self:
+    def prod(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+    ) -> Self:
         """Return the product; of integers and bool in int64."""
         return self._accumulated("prod", Combine.MUL, dim, keepdim, dtype)
 
-    def mean(self, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Self:
+    def mean(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+    ) -> Self:
         """Return the sum divided by the number of elements; NaN of none."""
         result = check_float("mean", dtype or self.dtype)
         axes = check_axes("mean", dim, self.ndim)
         x = widen(cast(at_least_1d(self.uop), result))
         return self._folded(average(x, axes), axes, keepdim, result)
 
-    def var(self, dim: Dims = None, *, correction: float | None = 1, keepdim: bool = False) -> Self:
+    def var(
+        self,
+        dim: Dims = None,
+        *,
+        correction: float | None = 1,
+        keepdim: bool = False,
+    ) -> Self:
         """Return the mean squared difference from the mean, over n - correction."""
         return self._spread("var", dim, correction, keepdim)
 
-    def std(self, dim: Dims = None, *, correction: float | None = 1, keepdim: bool = False) -> Self:
+    def std(
+        self,
+        dim: Dims = None,
+        *,
+        correction: float | None = 1,
+        keepdim: bool = False,
+    ) -> Self:
         """Return the square root of var."""
         return self._spread("std", dim, correction, keepdim)
 

@@ -169,11 +169,12 @@ def explain_methods(kind: type, names: Iterable[str]) -> None:
         setattr(kind, name, classmethod(told) if isinstance(method, classmethod) else told)
 
 
-def explain_functions(scope: dict[str, Any], names: Iterable[str]) -> None:
-    """Let the functions of a file tell the same, as far as they do not do so yet."""
-    for name in names:
-        if takes_kinds(scope[name]):
-            scope[name] = explained(scope[name])
+def explain_functions(scope: dict[str, Any]) -> list[str]:
+    """Let the functions of a file tell the same; return the names of all but this one."""
+    functions = {name: each for name, each in scope.items() if isinstance(each, FunctionType)}
+    functions.pop(explain_functions.__name__)
+    scope |= {name: explained(each) for name, each in functions.items() if takes_kinds(each)}
+    return sorted(functions)
 
 
 def takes_kinds(function: object) -> bool:

@@ -64,15 +64,27 @@ class Softmax(Reduction):
 
     __slots__ = ()
 
-    def softmax(self, dim: int, dtype: DType | None = None) -> Self:
+    def softmax(
+        self,
+        dim: int,
+        dtype: DType | None = None,
+    ) -> Self:
         """Return exp(x) divided by its sum along an axis; halves compute in float32."""
         return self._shares("softmax", exponential_shares, dim, dtype)
 
-    def log_softmax(self, dim: int, dtype: DType | None = None) -> Self:
+    def log_softmax(
+        self,
+        dim: int,
+        dtype: DType | None = None,
+    ) -> Self:
         """Return the logarithm of softmax; halves compute in float32."""
         return self._shares("log_softmax", log_shares, dim, dtype)
 
-    def logsumexp(self, dim: Dims, keepdim: bool = False) -> Self:
+    def logsumexp(
+        self,
+        dim: Dims,
+        keepdim: bool = False,
+    ) -> Self:
         """Return log(sum(exp(x))) over axes; integers and bool as float32."""
         axes = check_axes("logsumexp", dim, self.ndim)
         x = floating(self.uop)

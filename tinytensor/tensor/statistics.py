@@ -99,14 +99,22 @@ class Statistics(Reduction):
         return self._wrap(kept).sum(dim, keepdim, dtype=dtype)
 
     def var_mean(
-        self, dim: Dims = None, *, correction: float | None = 1, keepdim: bool = False
+        self,
+        dim: Dims = None,
+        *,
+        correction: float | None = 1,
+        keepdim: bool = False,
     ) -> tuple[Self, Self]:
         """Return var and mean."""
         spread = self.var(dim, correction=correction, keepdim=keepdim)
         return spread, self.mean(dim, keepdim)
 
     def std_mean(
-        self, dim: Dims = None, *, correction: float | None = 1, keepdim: bool = False
+        self,
+        dim: Dims = None,
+        *,
+        correction: float | None = 1,
+        keepdim: bool = False,
     ) -> tuple[Self, Self]:
         """Return std and mean."""
         spread = self.std(dim, correction=correction, keepdim=keepdim)

@@ -126,23 +126,38 @@ class Transcendental(Elementwise):
 
     def exp2(self) -> Self:
         """Return 2 ** x."""
-        return self._precisely(precise.exp2, lambda g, out, x: mul(g, mul(out, LN_2)))
+        return self._precisely(
+            precise.exp2,
+            lambda g, out, x: mul(g, mul(out, LN_2)),
+        )
 
     def expm1(self) -> Self:
         """Return e ** x - 1, accurate near 0."""
-        return self._composite(less_one, lambda g, out, x: mul(g, add(out, 1)))
+        return self._composite(
+            less_one,
+            lambda g, out, x: mul(g, add(out, 1)),
+        )
 
     def log2(self) -> Self:
         """Return the logarithm to base 2."""
-        return self._precisely(precise.log2, lambda g, out, x: div(g, mul(x, LN_2)))
+        return self._precisely(
+            precise.log2,
+            lambda g, out, x: div(g, mul(x, LN_2)),
+        )
 
     def log10(self) -> Self:
         """Return the logarithm to base 10."""
-        return self._precisely(precise.log10, lambda g, out, x: div(g, mul(x, LN_10)))
+        return self._precisely(
+            precise.log10,
+            lambda g, out, x: div(g, mul(x, LN_10)),
+        )
 
     def log1p(self) -> Self:
         """Return the natural logarithm of 1 + x, accurate near 0."""
-        return self._composite(log_above_one, lambda g, out, x: div(g, add(x, 1)))
+        return self._composite(
+            log_above_one,
+            lambda g, out, x: div(g, add(x, 1)),
+        )
 
     def tan(self) -> Self:
         """Return the tangent of an angle in radians."""
@@ -150,15 +165,24 @@ class Transcendental(Elementwise):
 
     def asin(self) -> Self:
         """Return the angle whose sine is x."""
-        return self._precisely(precise.asin, lambda g, out, x: div(g, leg(x)))
+        return self._precisely(
+            precise.asin,
+            lambda g, out, x: div(g, leg(x)),
+        )
 
     def acos(self) -> Self:
         """Return the angle whose cosine is x."""
-        return self._precisely(precise.acos, lambda g, out, x: neg(div(g, leg(x))))
+        return self._precisely(
+            precise.acos,
+            lambda g, out, x: neg(div(g, leg(x))),
+        )
 
     def atan(self) -> Self:
         """Return the angle whose tangent is x."""
-        return self._precisely(precise.atan, lambda g, out, x: div(g, add(mul(x, x), 1)))
+        return self._precisely(
+            precise.atan,
+            lambda g, out, x: div(g, add(mul(x, x), 1)),
+        )
 
     def atan2(self, other: Operand) -> Self:
         """Return the angle of the point (other, self), from -pi to pi."""

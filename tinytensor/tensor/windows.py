@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from tinytensor.ops.uop import UOp
-from tinytensor.tensor.nodes import broadcast, pad_axis, permute, replace_axis, reshape, take_part
+from tinytensor.tensor.nodes import (
+    broadcast,
+    pad_axis,
+    permute,
+    replace_axis,
+    reshape,
+    take_part,
+)
 
 
-def slide(x: UOp, axis: int, extent: int, step: int = 1, dilation: int = 1) -> UOp:
+def slide(
+    x: UOp,
+    axis: int,
+    extent: int,
+    step: int = 1,
+    dilation: int = 1,
+) -> UOp:
     """Return element [.., j, t, ..] = x[.., j * dilation + t * step, ..] for every full window.
 
     Shapes: x (.., n, ..) -> (.., extent, windows, ..), at least one window.
