@@ -512,24 +512,12 @@ def _side(pairs: UOp, side: int) -> UOp:
 RULES: dict[Op, tuple[Rule | None, ...]] = {
     Op.ADD: (_unchanged, _unchanged),
     Op.SUB: (_unchanged, lambda g, out, x, y: neg(g)),
-    Op.MUL: (
-        lambda g, out, x, y: mul(g, y),
-        lambda g, out, x, y: mul(g, x),
-    ),
-    Op.DIV: (
-        lambda g, out, x, y: div(g, y),
-        wide(_of_divisor),
-    ),
+    Op.MUL: (lambda g, out, x, y: mul(g, y), lambda g, out, x, y: mul(g, x)),
+    Op.DIV: (lambda g, out, x, y: div(g, y), wide(_of_divisor)),
     Op.MOD: (_unchanged, wide(_of_modulus)),
     Op.NEG: (lambda g, out, x: neg(g),),
-    Op.MAX: (
-        _of_larger,
-        lambda g, out, x, y: _of_larger(g, out, y, x),
-    ),
-    Op.MIN: (
-        _of_smaller,
-        lambda g, out, x, y: _of_smaller(g, out, y, x),
-    ),
+    Op.MAX: (_of_larger, lambda g, out, x, y: _of_larger(g, out, y, x)),
+    Op.MIN: (_of_smaller, lambda g, out, x, y: _of_smaller(g, out, y, x)),
     Op.SQRT: (wide(lambda g, out, x: div(g, mul(out, 2))),),
     Op.FLOOR: (_zero,),
     Op.TRUNC: (_zero,),

@@ -34,6 +34,10 @@ NO_TENSOR = [
         lambda: zeros(2).lerp(zeros(2), "a"),
         "lerp: weight cannot be this: str 'a'; it must be a Tensor or a number.",
     ),
+    (
+        lambda: zeros(2).addcmul(zeros(2), 3),
+        "addcmul: tensor2 cannot be this: int 3; it must be a Tensor.",
+    ),
     (lambda: tt.cat(3), "cat: tensors cannot be this: int 3; it must be a sequence of Tensors."),
     (
         lambda: tt.stack([zeros(2, 3), 1]),

@@ -147,6 +147,10 @@ FORMS = {
     "squeeze by NumPy": (lambda: [X.squeeze(np.int64(0))], lambda: [Y.squeeze(np.int64(0))]),
     "index by NumPy": (lambda: [X[np.array(1)]], lambda: [Y[np.array(1)]]),
     "var": (lambda: [X.var(correction=None)], lambda: [Y.var(correction=None)]),
+    "NumPy's names": (
+        lambda: [X.sum(axis=1, keepdims=True), tt.softmax(X, axis=0)],
+        lambda: [Y.sum(axis=1, keepdims=True), torch.softmax(Y, axis=0)],
+    ),
     "norm": (lambda: [X.norm(np.float32(1))], lambda: [Y.norm(np.float32(1))]),
     "nan_to_num": (lambda: [X.nan_to_num(None)], lambda: [Y.nan_to_num(None)]),
     "full of NumPy": (

@@ -35,10 +35,7 @@ class Legs:
     is_shown = False
 
     def __init__(
-        self,
-        legs: Sequence[Leg],
-        reads: dict[UOp, int],
-        results: dict[UOp, Result],
+        self, legs: Sequence[Leg], reads: dict[UOp, int], results: dict[UOp, Result]
     ) -> None:
         self.leaves = list(reads.values())
         self.results = tuple(results.values())

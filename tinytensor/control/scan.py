@@ -22,10 +22,7 @@ from tinytensor.jit.structure import Nest, with_tensors
 from tinytensor.ops.uop import UOp
 from tinytensor.tensor.axes import check_axis
 from tinytensor.tensor.base import TensorBase
-from tinytensor.tensor.nodes import (
-    full,
-    permute,
-)
+from tinytensor.tensor.nodes import full, permute
 from tinytensor.tensor.operands import check_devices
 from tinytensor.tensor.tensor import Tensor
 from tinytensor.tracing import Feed, Numbers, feed

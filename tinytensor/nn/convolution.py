@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import DTypeError, ShapeError
@@ -183,40 +184,25 @@ def border(
     return [side for each in sides[::-1] for side in (each, each)]
 
 
-def conv1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Each = 1,
-    padding: Each | str = 0,
-    dilation: Each = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Convolve along the last axis; halves accumulate in float32."""
-    return convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+def make_convolution(who: str, count: int) -> Callable[..., Tensor]:
+    """Return the function that convolves along so many last axes."""
+
+    def function(
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Each = 1,
+        padding: Each | str = 0,
+        dilation: Each = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        """Convolve along the last axes; halves accumulate in float32."""
+        return convolve(who, count, input, weight, bias, stride, padding, dilation, groups)
+
+    function.__name__ = function.__qualname__ = who
+    return function
 
 
-def conv2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Each = 1,
-    padding: Each | str = 0,
-    dilation: Each = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Convolve along the last two axes; halves accumulate in float32."""
-    return convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Each = 1,
-    padding: Each | str = 0,
-    dilation: Each = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Convolve along the last three axes; halves accumulate in float32."""
-    return convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+conv1d: Final = make_convolution("conv1d", 1)
+conv2d: Final = make_convolution("conv2d", 2)
+conv3d: Final = make_convolution("conv3d", 3)

@@ -154,4 +154,4 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
     return normal_(tensor, 0, xavier_std(tensor, gain), generator)
 
 
-explain_functions(globals(), [name for name in globals() if name.endswith("_")])
+explain_functions(globals())

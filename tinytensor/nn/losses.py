@@ -95,10 +95,7 @@ def smooth_l1_loss(
 
 
 def kl_div(
-    input: Tensor,
-    target: Tensor,
-    reduction: str = "mean",
-    log_target: bool = False,
+    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
     """Return target * (log(target) - input), 0 where the target is; input holds logarithms."""
 
@@ -116,10 +113,7 @@ def kl_div(
 
 
 def binary_cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
     """Return -(y * log(x) + (1 - y) * log(1 - x)); logarithms count as -100 or more.
 

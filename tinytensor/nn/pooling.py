@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal, overload
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from tinytensor.dtype import dtypes
 from tinytensor.errors import ShapeError
@@ -55,33 +55,40 @@ def bordered(x: Tensor, padding: Sequence[int], beyond: Sequence[int], value: fl
     )
 
 
-def max_pool(
-    who: str,
-    count: int,
-    input: Tensor,
-    kernel_size: Each,
-    stride: Each | None,
-    padding: Each,
-    dilation: Each,
-    ceil_mode: bool,
-    return_indices: bool,
-) -> Tensor | Extremes[Tensor]:
-    """Return the greatest element of each window, NaN if there is one; on request with places."""
-    kernel = for_axes(who, "kernel_size", kernel_size, count, 1)
-    steps = for_axes(who, "stride", kernel if stride is None else stride, count, 1)
-    sides = for_axes(who, "padding", padding, count, 0)
-    apart = for_axes(who, "dilation", dilation, count, 1)
-    beyond = reach(who, input, kernel, steps, sides, apart, ceil_mode)
-    padded = bordered(input, sides, beyond, input.dtype.min)
-    windows = slide_all(who, padded, kernel, steps, apart)
-    if not windows.requires_grad and not return_indices:
-        return windows.amax(tuple(range(-count, 0)))
-    # A gradient goes to the first of equal elements, where amax would share it.
-    values, inside = windows.flatten(-count).max(-1)
-    if not return_indices:
-        return values
-    extents = input.shape[-count:]
-    return Extremes(values, places_in(inside, extents, kernel, steps, sides, apart))
+def make_max_pool(who: str, count: int) -> Callable[..., Any]:  # Any: two Tensors on request
+    """Return the function that takes the greatest element of windows along the last axes."""
+
+    def function(
+        input: Tensor,
+        kernel_size: Each,
+        stride: Each | None = None,
+        padding: Each = 0,
+        dilation: Each = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Tensor | Extremes[Tensor]:
+        """Return the greatest element of each window, NaN if there is one; on request with places.
+
+        The stride is the window's size unless given.
+        """
+        kernel = for_axes(who, "kernel_size", kernel_size, count, 1)
+        steps = for_axes(who, "stride", kernel if stride is None else stride, count, 1)
+        sides = for_axes(who, "padding", padding, count, 0)
+        apart = for_axes(who, "dilation", dilation, count, 1)
+        beyond = reach(who, input, kernel, steps, sides, apart, ceil_mode)
+        padded = bordered(input, sides, beyond, input.dtype.min)
+        windows = slide_all(who, padded, kernel, steps, apart)
+        if not windows.requires_grad and not return_indices:
+            return windows.amax(tuple(range(-count, 0)))
+        # A gradient goes to the first of equal elements, where amax would share it.
+        values, inside = windows.flatten(-count).max(-1)
+        if not return_indices:
+            return values
+        extents = input.shape[-count:]
+        return Extremes(values, places_in(inside, extents, kernel, steps, sides, apart))
+
+    function.__name__ = function.__qualname__ = who
+    return function
 
 
 def places_in(
@@ -144,74 +151,8 @@ def divided(sums: Tensor, count: Tensor | int) -> Tensor:
     return sums / count if sums.dtype.is_float else sums.div(count, rounding_mode="trunc")
 
 
-@overload
-def max_pool1d(
-    input: Tensor,
-    kernel_size: Each,
-    stride: Each | None = ...,
-    padding: Each = ...,
-    dilation: Each = ...,
-    ceil_mode: bool = ...,
-    return_indices: Literal[False] = ...,
-) -> Tensor: ...
-@overload
-def max_pool1d(
-    input: Tensor,
-    kernel_size: Each,
-    stride: Each | None = ...,
-    padding: Each = ...,
-    dilation: Each = ...,
-    ceil_mode: bool = ...,
-    *,
-    return_indices: Literal[True],
-) -> Extremes[Tensor]: ...
-def max_pool1d(
-    input: Tensor,
-    kernel_size: Each,
-    stride: Each | None = None,
-    padding: Each = 0,
-    dilation: Each = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Tensor | Extremes[Tensor]:
-    """Return the greatest element of windows along the last axis; the stride is their size."""
-    given = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-    return max_pool("max_pool1d", LINE, input, *given)
-
-
-@overload
-def max_pool2d(
-    input: Tensor,
-    kernel_size: Each,
-    stride: Each | None = ...,
-    padding: Each = ...,
-    dilation: Each = ...,
-    ceil_mode: bool = ...,
-    return_indices: Literal[False] = ...,
-) -> Tensor: ...
-@overload
-def max_pool2d(
-    input: Tensor,
-    kernel_size: Each,
-    stride: Each | None = ...,
-    padding: Each = ...,
-    dilation: Each = ...,
-    ceil_mode: bool = ...,
-    *,
-    return_indices: Literal[True],
-) -> Extremes[Tensor]: ...
-def max_pool2d(
-    input: Tensor,
-    kernel_size: Each,
-    stride: Each | None = None,
-    padding: Each = 0,
-    dilation: Each = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Tensor | Extremes[Tensor]:
-    """Return the greatest element of windows along the last two axes; the stride is their size."""
-    given = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-    return max_pool("max_pool2d", PLANE, input, *given)
+max_pool1d: Final = make_max_pool("max_pool1d", LINE)
+max_pool2d: Final = make_max_pool("max_pool2d", PLANE)
 
 
 def avg_pool1d(

@@ -27,7 +27,7 @@ from tinytensor.tensor.formulas import (
 )
 from tinytensor.tensor.host import check_number
 from tinytensor.tensor.nodes import full_like, select, widen
-from tinytensor.tensor.operands import Operand, align, align_pair, result_dtype
+from tinytensor.tensor.operands import Operand, align, align_pair, align_tensors, result_dtype
 from tinytensor.tensor.precise import with_sign, without_sign
 from tinytensor.tensor.reduction import check_float
 
@@ -108,7 +108,7 @@ class Blending(Elementwise):
         return self._scaled_term("addcdiv", tensor1, tensor2, value)
 
     def _scaled_term(self, who: str, first: TensorBase, second: TensorBase, value: Number) -> Self:
-        x, y, z = align(who, self, first, second)
+        x, y, z = align_tensors(who, self, first, second)
         dtype = x.dtype
         check_dtype(who, dtype, is_no_bool)
         scale = check_number(who, value, dtype)
@@ -118,10 +118,7 @@ class Blending(Elementwise):
         return self._wrap(cast(add(x, term), dtype))
 
     def nan_to_num(
-        self,
-        nan: float | None = 0.0,
-        posinf: float | None = None,
-        neginf: float | None = None,
+        self, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None
     ) -> Self:
         """Return x with other values for NaN and infinities: the extremes unless given."""
         x = self.uop

@@ -209,21 +209,13 @@ class Creation(TensorBase):
         return self._filled("full_like", (self.shape,), fill_value, chosen, place, requires_grad)
 
     def zeros_like(
-        self,
-        *,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
+        self, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
     ) -> Self:
         """Make zeros with this tensor's shape and, unless given, dtype and device."""
         return self.full_like(0, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def ones_like(
-        self,
-        *,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: bool = False,
+        self, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
     ) -> Self:
         """Make ones with this tensor's shape and, unless given, dtype and device."""
         return self.full_like(1, dtype=dtype, device=device, requires_grad=requires_grad)

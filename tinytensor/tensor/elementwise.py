@@ -37,13 +37,7 @@ from tinytensor.tensor.formulas import (
     trunc,
 )
 from tinytensor.tensor.nodes import apply, broadcast, floating, full, full_like, select, widen
-from tinytensor.tensor.operands import (
-    Operand,
-    align,
-    align_pair,
-    align_tensors,
-    check_devices,
-)
+from tinytensor.tensor.operands import Operand, align, align_pair, align_tensors, check_devices
 from tinytensor.tensor.reduction import check_float
 
 

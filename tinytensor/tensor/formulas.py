@@ -33,12 +33,7 @@ erf = partial(apply, Op.ERF)
 sqrt = partial(apply, Op.SQRT)
 floor = partial(apply, Op.FLOOR)
 trunc = partial(apply, Op.TRUNC)
-FOLD_TWO: Final = {
-    Combine.ADD: add,
-    Combine.MUL: mul,
-    Combine.MAX: greater,
-    Combine.MIN: lesser,
-}
+FOLD_TWO: Final = {Combine.ADD: add, Combine.MUL: mul, Combine.MAX: greater, Combine.MIN: lesser}
 
 
 def magnitude(x: UOp) -> UOp:

@@ -14,34 +14,16 @@ from typing import Self
 import numpy as np
 
 from tinytensor.dtype import dtypes
-from tinytensor.errors import (
-    DTypeError,
-    IndexOutOfRange,
-    ShapeError,
-)
+from tinytensor.errors import DTypeError, IndexOutOfRange, ShapeError
 from tinytensor.grad import with_rules
-from tinytensor.ops.attrs import (
-    CheckAttrs,
-)
+from tinytensor.ops.attrs import CheckAttrs
 from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.op import Op
-from tinytensor.ops.uop import (
-    UOp,
-    cast,
-)
+from tinytensor.ops.uop import UOp, cast
 from tinytensor.realize import from_host
-from tinytensor.tensor.axes import (
-    Shape,
-    broadcast_shapes,
-    check_axis,
-    check_shape,
-)
+from tinytensor.tensor.axes import Shape, broadcast_shapes, check_axis, check_shape
 from tinytensor.tensor.base import TensorBase
-from tinytensor.tensor.formulas import (
-    add,
-    is_equal,
-    is_less,
-)
+from tinytensor.tensor.formulas import add, is_equal, is_less
 from tinytensor.tensor.nodes import (
     broadcast,
     full,

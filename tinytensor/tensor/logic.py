@@ -69,11 +69,7 @@ class Logic(Arithmetic):
         return self._wrap(apply(op, *align(who, *truths)))
 
     def isclose(
-        self,
-        other: TensorBase,
-        rtol: float = 1e-05,
-        atol: float = 1e-08,
-        equal_nan: bool = False,
+        self, other: TensorBase, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
     ) -> Self:
         """Tell where abs(x - other) <= atol + rtol * abs(other), or both are equal."""
         if self.dtype is not other.dtype:
@@ -93,11 +89,7 @@ class Logic(Arithmetic):
         return self._wrap(either(result, is_near(x, y, rtol, atol)))
 
     def allclose(
-        self,
-        other: TensorBase,
-        rtol: float = 1e-05,
-        atol: float = 1e-08,
-        equal_nan: bool = False,
+        self, other: TensorBase, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
     ) -> bool:
         """Compute whether isclose holds everywhere."""
         close = self.isclose(other, rtol, atol, equal_nan)

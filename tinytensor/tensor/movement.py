@@ -10,14 +10,7 @@ from tinytensor.dtype import DType
 from tinytensor.errors import DTypeError, ShapeError
 from tinytensor.ops.size import is_same
 from tinytensor.tensor import nodes
-from tinytensor.tensor.axes import (
-    Dims,
-    Shape,
-    check_axes,
-    check_axis,
-    flat_sizes,
-    infer_shape,
-)
+from tinytensor.tensor.axes import Dims, Shape, check_axes, check_axis, flat_sizes, infer_shape
 from tinytensor.tensor.base import TensorBase
 
 Sizes = int | Sequence[int]

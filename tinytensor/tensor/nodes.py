@@ -236,14 +236,7 @@ def put_slices(
     return x
 
 
-def _put_along(
-    axis: int,
-    x: UOp,
-    begin: int,
-    step: int,
-    extent: int,
-    fill: Number,
-) -> UOp:
+def _put_along(axis: int, x: UOp, begin: int, step: int, extent: int, fill: Number) -> UOp:
     count = x.shape[axis]
     if step < 0:
         x = take_part(x, axis, range(count)[::-1])

@@ -38,11 +38,7 @@ class Route:
         """Return how the axes of a result lie in what is read: its first ones belong at place."""
         count = len(self.shape)
         end = count + self.place
-        return (
-            *range(count, end),
-            *range(count),
-            *range(end, ndim),
-        )
+        return (*range(count, end), *range(count), *range(end, ndim))
 
     def read(self, x: UOp) -> UOp:
         """Return the chosen elements of x."""

@@ -40,9 +40,7 @@ def saved(*outputs: TensorBase) -> list[SavedValue]:
     kept = kept_between(roots, slopes, outputs[0].device)
     return [
         SavedValue(
-            describe(each),
-            math.prod(each.shape) * each.dtype.itemsize,
-            each.op is Op.BUFFER,
+            describe(each), math.prod(each.shape) * each.dtype.itemsize, each.op is Op.BUFFER
         )
         for each in kept
     ]

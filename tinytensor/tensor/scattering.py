@@ -86,12 +86,7 @@ def add_at(x: UOp, axes: Shape, indices: Sequence[UOp], values: UOp) -> UOp:
 
 
 def reduce_at(
-    how: str,
-    x: UOp,
-    axes: Shape,
-    indices: Sequence[UOp],
-    values: UOp,
-    include_self: bool,
+    how: str, x: UOp, axes: Shape, indices: Sequence[UOp], values: UOp, include_self: bool
 ) -> UOp:
     """Return x with the values that indices send to each place folded, with x's own if included."""
     if 0 in values.shape or 0 in x.shape:

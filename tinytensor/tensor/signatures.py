@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from types import FunctionType
 from typing import Any, Final
@@ -64,8 +64,9 @@ SHORT: Final = {
 }
 # The operands of operators are told by `align`, and what is true is no matter of type.
 TOLD: Final = {"Operand", "bool", "Any"}
-# What Python calls so are dtypes as well.
+# What Python calls so are dtypes as well, and NumPy's names of options are taken, too.
 PYTHON_DTYPES: Final = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool}
+NUMPY_NAMES: Final = {"axis": "dim", "keepdims": "keepdim"}
 OPERATORS: Final = {"__init__", "__matmul__", "__setitem__"}
 OF_OBJECTS: Final = {"init", "forward"}
 
@@ -85,7 +86,8 @@ def kind_of(annotation: str) -> Kind:
     several = " or ".join([each.several for each in kinds])
 
     def has(value: Value) -> bool:
-        return isinstance(value, (list, tuple)) and all(is_of(kinds, each) for each in value)
+        is_listed = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+        return is_listed and all(is_of(kinds, each) for each in value)
 
     return Kind(f"a sequence of {several}", "sequences", has)
 
@@ -119,20 +121,15 @@ def complaint(who: str, signature: inspect.Signature, given: inspect.BoundArgume
     return None
 
 
-def is_python_dtype(value: Value) -> bool:
-    """Tell whether a value is a type of Python that stands for a dtype."""
-    return isinstance(value, type) and value in PYTHON_DTYPES
-
-
 def as_dtype(value: Value) -> Value:
     """Return the dtype that a type of Python stands for, and any other value as it is."""
-    return PYTHON_DTYPES[value] if is_python_dtype(value) else value
+    return PYTHON_DTYPES.get(value, value) if isinstance(value, type) else value
 
 
 def explained(function: Function) -> Function:
     """Return a function that names the argument for which it fails, if it is of no annotated kind.
 
-    What Python calls float, int and bool is the dtype of that name where one is wanted.
+    Python's float, int and bool are dtypes, and NumPy's axis and keepdims options, as in PyTorch.
     """
 
     @wraps(function)
@@ -140,19 +137,20 @@ def explained(function: Function) -> Function:
         try:
             return function(*args, **options)
         except Exception:
+            types = [each for each in (*args, *options.values()) if isinstance(each, type)]
+            if PYTHON_DTYPES.keys() & types or NUMPY_NAMES.keys() & options:
+                named = {NUMPY_NAMES.get(name, name): value for name, value in options.items()}
+                return call(*map(as_dtype, args), **{n: as_dtype(v) for n, v in named.items()})
             who = function.__name__.removeprefix("__").removesuffix("__")
-            named = type(args[0]).__name__ if who in OF_OBJECTS else who
+            teller = type(args[0]).__name__ if who in OF_OBJECTS else who
             signature = inspect.signature(function)
             try:
                 given = signature.bind(*args, **options)
             except TypeError as mismatch:
                 taken = ", ".join([each for each in signature.parameters if each != "self"])
-                sentence = f"{named}: the arguments do not fit: {mismatch}"
+                sentence = f"{teller}: the arguments do not fit: {mismatch}"
                 raise TypeError(f"{sentence}; they must be {taken}.") from None
-            if any(is_python_dtype(each) for each in (*args, *options.values())):
-                meant = {name: as_dtype(each) for name, each in options.items()}
-                return call(*map(as_dtype, args), **meant)
-            found = complaint(named, signature, given)
+            found = complaint(teller, signature, given)
             if found is None:
                 raise
             raise TypeError(found) from None
@@ -171,11 +169,12 @@ def explain_methods(kind: type, names: Iterable[str]) -> None:
         setattr(kind, name, classmethod(told) if isinstance(method, classmethod) else told)
 
 
-def explain_functions(scope: dict[str, Any], names: Iterable[str]) -> None:
-    """Let the functions of a file tell the same, as far as they do not do so yet."""
-    for name in names:
-        if takes_kinds(scope[name]):
-            scope[name] = explained(scope[name])
+def explain_functions(scope: dict[str, Any]) -> list[str]:
+    """Let the functions of a file tell the same; return the names of all but this one."""
+    functions = {name: each for name, each in scope.items() if isinstance(each, FunctionType)}
+    functions.pop(explain_functions.__name__)
+    scope |= {name: explained(each) for name, each in functions.items() if takes_kinds(each)}
+    return sorted(functions)
 
 
 def takes_kinds(function: object) -> bool:

@@ -78,10 +78,7 @@ class Sorting(Reduction):
         """Return the elements at positions along an axis, in whose place are some extents."""
         shape = replace_axis(self.shape, axis, *extents) if self.shape else ()
         values = gather_at(at_least_1d(self.uop), (axis,), [positions])
-        return Chosen(
-            self._wrap(reshape(values, shape)),
-            self._wrap(reshape(positions, shape)),
-        )
+        return Chosen(self._wrap(reshape(values, shape)), self._wrap(reshape(positions, shape)))
 
     def sort(
         self, dim: int = -1, descending: bool = False, *, stable: bool = False

@@ -47,9 +47,7 @@ class Activation(Module):
 
 
 def make_activation(
-    name: str,
-    function: Callable[..., Tensor],
-    **options: Argument,
+    name: str, function: Callable[..., Tensor], **options: Argument
 ) -> type[Activation]:
     """Return the class of modules that apply a function with options of those defaults."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -32,7 +32,8 @@ class MaxPool2d(Module):
     def forward(self, input: Tensor) -> Tensor:
         """Return the greatest elements."""
         options = (self.stride, self.padding, self.dilation, self.ceil_mode)
-        return max_pool2d(input, self.kernel_size, *options)
+        greatest: Tensor = max_pool2d(input, self.kernel_size, *options)
+        return greatest
 
     def extra_repr(self) -> str:
         """Return the options."""
