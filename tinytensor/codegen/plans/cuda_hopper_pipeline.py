@@ -101,6 +101,7 @@ class _Block:
         self.instruction = mma_name(GROUP_ROWS, self.columns, *factors)
         self.layout = mma_name(GROUP_ROWS, tiling.block_n, *factors)
         self.step = mma_shape(self.instruction).k
+        self.held_k = min(each.held_k(self.x.block_k, k) for each in pipeline.boxes)
         readers = GROUP_WARPS * (1 if tiling.alternates else tiling.consumers)
         self.feeds = feeds_of(b, self.x, self.y, readers)
         self.barriers = [each for feed in self.feeds for each in (feed.full, feed.empty)]
@@ -305,7 +306,7 @@ class _Multiplying:
         rows = b.value(x.index(stages[x], first_k, self._first))
         columns = b.value(y.index(stages[y], first_k))
         b.wgmma_fence(*totals)
-        starts = range(0, x.block_k, self._block.step)
+        starts = range(0, self._block.held_k, self._block.step)
         for term, k in itertools.product(self._block.terms, starts):
             half_x, half_y = term
             columns_before = half * self._block.columns

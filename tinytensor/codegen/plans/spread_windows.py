@@ -20,6 +20,7 @@ from tinytensor.ops.uop import UOp, index_const, make_range, substitute, walk
 from tinytensor.records import dataclass
 
 MOST_TOGETHER = 9  # results of a thread, each of perhaps eight lanes: their sums are registers
+MOST_STEPS = 4  # of a range, after which divisions of it repeat
 WHOLE = 8  # a range of so many values is taken in whole
 MANY_FOLDS = 4  # that share the registers of a thread
 # Elements that a step of many folds takes. On H200, 919bcfef, 2026-11-30, in us, one, two and four:
@@ -37,11 +38,6 @@ class _Taken:
     count: int
     rank: tuple[float, int]  # what is left of the loads, and how far apart their elements are
 
-    @property
-    def groups(self) -> int:
-        """How many times so many values there are."""
-        return self.range_.extent // self.count
-
 
 def fold_together(kernel: Kernel, least: int) -> Kernel:
     """Give a thread several results where their windows share `least` elements or more.
@@ -54,26 +50,53 @@ def fold_together(kernel: Kernel, least: int) -> Kernel:
     folds = [node for node in nodes if node.op in FOLDS]
     if any(node.op is Op.CONTRACT or len(node.operands) < 2 for node in folds):
         return kernel
-    chosen = _choose(kernel, folds)
+    elements = math.prod([each.extent for each in nodes if each.op is Op.RANGE])
+    for each in kernel.ranges:
+        steps = _steps_of(each, nodes)
+        if elements >= least * steps * len(kernel.sink.operands):
+            kernel = _take(kernel, each, steps)
+    chosen = _choose(kernel)
     together = math.prod([each.count for each in chosen])
-    every = [node for node in nodes if node.op is Op.RANGE]
-    if math.prod([each.extent for each in every]) < least * together:
+    if elements < least * together:
         return kernel
-    sink, ranges = kernel.sink, list(kernel.ranges)
-    fresh = 1 + max([each.attrs.number for each in every], default=0)
-    for number, each in enumerate(chosen, fresh):
-        rest = [make_range(number, each.groups)] if each.groups > 1 else []
-        first = rest[0] * each.count if rest else index_const(0)
-        places = [first + value for value in range(each.count)]
-        copies = [replace_ranges(sink, {each.range_: place}).operands for place in places]
-        sink = simplify_index(sink.replace(tuple(itertools.chain(*copies))))
-        at = ranges.index(each.range_)
-        ranges[at : at + 1] = rest
+    for each in chosen:
+        kernel = _take(kernel, each.range_, each.count)
+    return kernel
+
+
+def _steps_of(range_: UOp, nodes: Sequence[UOp]) -> int:
+    """Return after how many values of a range all divisions of it repeat; 1 where none does."""
+    divided = [each for each in nodes if each.op in (Op.FLOORDIV, Op.MOD)]
+    steps = 1
+    for each in divided:
+        dividend, divisor = each.operands
+        stride = stride_of(dividend, range_)
+        if stride and divisor.op is Op.CONST:
+            steps = math.lcm(steps, divisor.value // math.gcd(stride, divisor.value))
+    is_few = steps <= MOST_STEPS and not range_.is_open and range_.extent % steps == 0
+    return steps if is_few else 1
+
+
+def _take(kernel: Kernel, range_: UOp, count: int) -> Kernel:
+    """Store the results of so many neighboring values of a range together."""
+    if count == 1:
+        return kernel
+    numbers = [node.attrs.number for node in walk((kernel.sink,)) if node.op is Op.RANGE]
+    groups = range_.extent // count
+    rest = [make_range(1 + max(numbers), groups)] if groups > 1 else []
+    first = rest[0] * count if rest else index_const(0)
+    places = [first + value for value in range(count)]
+    copies = [replace_ranges(kernel.sink, {range_: place}).operands for place in places]
+    sink = simplify_index(kernel.sink.replace(tuple(itertools.chain(*copies))))
+    ranges = list(kernel.ranges)
+    at = ranges.index(range_)
+    ranges[at : at + 1] = rest
     return replace(kernel, sink=sink, ranges=tuple(ranges))
 
 
-def _choose(kernel: Kernel, folds: Sequence[UOp]) -> list[_Taken]:
+def _choose(kernel: Kernel) -> list[_Taken]:
     """Choose ranges that leave the fewest loads, as long as the sums fit in registers."""
+    folds = [node for node in walk((kernel.sink,)) if node.op in FOLDS]
     found = [_taken(kernel, each, folds) for each in kernel.ranges]
     worth = [each for each in found if each is not None]
     chosen: list[_Taken] = []
@@ -101,7 +124,7 @@ def _taken(kernel: Kernel, range_: UOp, folds: Sequence[UOp]) -> _Taken | None:
     mean = sum(left) / max(1, len(left))
     if not apart or mean > WORTH:
         return None
-    return _Taken(range_, count, (mean, min(apart)))
+    return _Taken(range_, count, (mean, -min(apart)))
 
 
 def _count(kernel: Kernel, range_: UOp) -> int:
