@@ -30,7 +30,7 @@ def fold_where_read(
     kept = dict(outputs)
     for region, nodes in outputs.items():
         reader = _reader_of(region, nodes, chooser)
-        if reader is None or not chooser.has_room(reader, region.ops + _folded(region.anchor)):
+        if reader is None or not chooser.move(region.anchor, reader):
             continue
         reason = "each result of a short fold is read once, and computed there."
         regions[reader].drafts.append(Draft("fuse", region.anchor, (reason,)))

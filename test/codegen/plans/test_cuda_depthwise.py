@@ -96,8 +96,8 @@ def test_a_thread_reads_the_filters_of_several_channels_in_vectors():
 
     (linear,) = choose(kernel, SM90A).linears
 
-    # Of 4 columns: 3 rows of 6 vectors of 8 channels; and 9 vectors with 9 taps of each.
-    assert [each.dtype.lanes for each in loads_of(linear)] == [8] * (18 + 9)
+    # Of 2 rows of 4 columns: 4 rows of 6 vectors of 8 channels; and 9 vectors with 9 taps of each.
+    assert [each.dtype.lanes for each in loads_of(linear)] == [8] * (24 + 9)
 
 
 @pytest.mark.parametrize("is_last", [False, True], ids=["channels second", "channels last"])

@@ -50,7 +50,7 @@ class Boxes:
         return not any(each * itemsize % nbytes for each in (self.offset, *self.strides))
 
     def held_k(self, block: int, k: UOp) -> int:
-        """Return how many of the first values of k in a block are not 0 for lying beyond an axis."""
+        """Return how many of a block's values of k lie on the axis: beyond it, factors are 0."""
         is_patch = self.box and self.inner is k
         return min(block, int(bounds_of(self.shape[0])[1])) if is_patch else block
 

@@ -122,6 +122,11 @@ TILINGS = (
     HopperTiling("few 16", 64, 16, 20, 1, swaps=True),
     HopperTiling("few 32", 64, 32, 16, 1, swaps=True),
 )
+# For windows, whose classes are padded to patches: 64 x 128 x 28 x 28 in 4 groups, channels last.
+IN_PATCHES = (
+    HopperTiling("slim", 128, 64, 8, 2, alternates=True),
+    HopperTiling("ribbon", 64, 192, 5, 2, alternates=True),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +409,8 @@ def rank_wholes(need: Need, target: Target) -> list[Candidate]:
     """Return the tilings that fit a whole product, cheapest first; of equals as listed."""
     most = need.steps // LEAST_STEPS if "k" not in need.open_axes else 1
     parts = [each for each in PARTS if each <= max(1, most) and not need.blocks % each]
-    tilings = [each for each in TILINGS if need.b.is_fast(each.block_n, need.block_k)]
+    listed = TILINGS + (IN_PATCHES if need.is_in_patches else ())
+    tilings = [each for each in listed if need.b.is_fast(each.block_n, need.block_k)]
     found = [estimate(tiling, need, target, each) for each in parts for tiling in tilings]
     fitting = [each for each in found if each is not None]
     return sorted(fitting, key=lambda each: each.clocks)

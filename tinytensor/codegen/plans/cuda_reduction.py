@@ -25,6 +25,7 @@ from tinytensor.codegen.plans.spread import (
 )
 from tinytensor.codegen.plans.spread_windows import (
     MANY_FOLDS,
+    MOST_TAPS,
     fold_together,
     take_neighbors,
     taps_of,
@@ -75,7 +76,6 @@ COLUMN_BLOCKS = 8
 LEAST_STEPS = 16  # of a thread, below which one launch is as fast as two
 CHUNK_STEPS = 4  # that a thread keeps when chunks share its work
 NEAR = 4  # elements from the window of one result to the next, so that a line serves both
-MOST_TAPS = 64  # elements of a fold that a thread takes alone, one after another in the code
 LONG_FOLD = 32  # elements from which on it does not count how a result is stored
 LEAST_FOLDED = 2048  # elements of all results for each multiprocessor, to take some together
 
@@ -230,7 +230,8 @@ class _Space:
     def alone(self, in_rows: bool) -> CudaReductionFacts | None:
         """Let a thread fold whole results, if folds are short and results many; None if not.
 
-        In place of rows, if neighboring results read neighboring elements.
+        In place of rows, if neighboring results read neighboring elements. Folds of different
+        elements would leave threads that share them idle.
         """
         spreads = self._spread_folds(1)
         if self._apart or any(each.level or each.spread.is_open for each in spreads):
@@ -249,7 +250,8 @@ class _Space:
             lanes //= 2
         kept = Spread(innermost(self._shared, last), lanes)
         is_many = kept.count >= COLUMN_THREADS * self._target.multiprocessors
-        if not is_many or (in_rows and not is_near):
+        are_one = all(each.spread == spreads[0].spread for each in spreads)
+        if are_one and (not is_many or (in_rows and not is_near)):
             return None
         team = self._whole_team(COLUMN_THREADS, 1, kept, adjacent=True)
         return CudaReductionFacts(self._kernel, team, kept, folds, None, 1)
