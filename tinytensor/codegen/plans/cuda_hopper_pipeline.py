@@ -101,7 +101,9 @@ class _Block:
         self.instruction = mma_name(GROUP_ROWS, self.columns, *factors)
         self.layout = mma_name(GROUP_ROWS, tiling.block_n, *factors)
         self.step = mma_shape(self.instruction).k
-        self.held_k = min(each.held_k(self.x.block_k, k) for each in pipeline.boxes)
+        block_k = self.x.block_k
+        held = rows.held_k(block_k, k)
+        self.held_k = min(held, columns.held_k(block_k, k))
         readers = GROUP_WARPS * (1 if tiling.alternates else tiling.consumers)
         self.feeds = feeds_of(b, self.x, self.y, readers)
         self.barriers = [each for feed in self.feeds for each in (feed.full, feed.empty)]

@@ -30,6 +30,7 @@ BOXES = 2  # stages of a side with a reach: a third leaves too little L1 to the 
 # Per multiprocessor and clock, on H200.
 # Multiply-adds, by itemsize: of bytes 4096 and of halves 2048, but for heat.
 PRODUCT_RATES = {1: 3600, 2: 1925, 4: 1024}
+NARROW = 1.5  # so much longer with windows where n is no wider than a patch: measured 1.4 to 1.6
 PRODUCTS = {1: 1, 2: 3}  # of a stage, by the halves of a factor
 BULK_RATE = 70  # bytes that arrive in shared memory when all multiprocessors read
 STREAM_RATE = 57  # the same, of more than L2 holds
@@ -56,7 +57,8 @@ class HopperTiling:
     """A block's tile, the most stages of its ring, and the warpgroups that multiply.
 
     With `alternates` each warpgroup computes a whole tile while the other stores its own; else
-    they share the rows of one. With `swaps` the rows of tiles are n. Units: elements.
+    they share the rows of one. With `swaps` the rows of tiles are n. What it is estimated to cost
+    is multiplied by a `doubt`. Units: elements.
     """
 
     name: str
@@ -67,6 +69,7 @@ class HopperTiling:
     alternates: bool = False
     swaps: bool = False
     group: int = 8
+    doubt: float = 1.0
 
     @property
     def threads(self) -> int:
@@ -122,10 +125,12 @@ TILINGS = (
     HopperTiling("few 16", 64, 16, 20, 1, swaps=True),
     HopperTiling("few 32", 64, 32, 16, 1, swaps=True),
 )
-# For windows, whose classes are padded to patches: 64 x 128 x 28 x 28 in 4 groups, channels last.
+# Of windows alone. In us on H200 (8fee6fc, 2026-11-30), channels last: 64 x 128 x 28 x 28 in four
+# groups 36 half, 34 slim; the gradient of its weight 60 broad, 36 ribbon. 64 x 64 x 56 x 56: 38
+# half, 34 slim; of the weight 39 flat, 34 ribbon. 64 x 256 x 14 x 14: 35 slim, 27 alternating.
 IN_PATCHES = (
     HopperTiling("slim", 128, 64, 8, 2, alternates=True),
-    HopperTiling("ribbon", 64, 192, 5, 2, alternates=True),
+    HopperTiling("ribbon", 64, 192, 5, 2, alternates=True, doubt=1.1),
 )
 
 
@@ -217,6 +222,8 @@ class Need:
         """Return what the products of a stage take, and what it takes to promote their sums."""
         work = tiling.block_m * tiling.block_n * self.block_k * PRODUCTS[self.halves]
         products = work / PRODUCT_RATES[self.work.itemsize]
+        if self.is_in_patches and tiling.block_n <= PATCH:
+            products *= NARROW
         if not self.promoted_after:
             return products
         promoted = tiling.held * tiling.consumers
@@ -327,7 +334,7 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     if tiling.alternates and (not is_lone or need.is_in_patches):  # the last one alone is seen
         stored = epilogue + (load * max(0, epilogue - summed) if is_lone else 0)
     clocks = sums + stored + START_CLOCKS + _fold_clocks(need, parts, multiprocessors)
-    return Candidate(tiling, ring.stages, tiles, clocks, mirrors, parts)
+    return Candidate(tiling, ring.stages, tiles, clocks * tiling.doubt, mirrors, parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ class _Taken:
     range_: UOp
     count: int
     rank: tuple[float, int]  # what is left of the loads, and how far apart their elements are
+    has_common: bool  # whether all results have some loads in common, as those of filters
 
 
 def fold_together(kernel: Kernel, least: int) -> Kernel:
@@ -52,8 +53,8 @@ def fold_together(kernel: Kernel, least: int) -> Kernel:
     folds = [node for node in nodes if node.op in FOLDS]
     if any(node.op is Op.CONTRACT or len(node.operands) < 2 for node in folds):
         return kernel
-    folded = [math.prod([each.extent for each in folded_ranges(fold)]) for fold in folds]
-    elements = math.prod([each.extent for each in kernel.ranges]) * max(folded, default=1)
+    results = math.prod([each.extent for each in kernel.ranges])
+    elements = results * max(map(_count_folded, folds), default=1)
     for each in kernel.ranges:
         steps = _steps_of(kernel, each)
         apart = _take(kernel, each, steps)
@@ -87,6 +88,10 @@ def _is_stored_along(kernel: Kernel, range_: UOp) -> bool:
     return any(stride_of(each.operands[1], range_) in near for each in stores)
 
 
+def _count_folded(fold: UOp) -> int:
+    return math.prod([each.extent for each in folded_ranges(fold)])
+
+
 def _count_folds(kernel: Kernel) -> int:
     return sum(each.op in FOLDS for each in walk((kernel.sink,)))
 
@@ -114,11 +119,12 @@ def _take(kernel: Kernel, range_: UOp, count: int) -> Kernel:
 def _choose(kernel: Kernel) -> list[_Taken]:
     """Choose ranges that leave the fewest loads, as long as the sums fit in registers.
 
-    Of large windows, one range: the rows that several share would not fit.
+    One range where nothing is common to all results, and of large windows, whose rows, which
+    several results share, would not fit.
     """
     folds = [node for node in walk((kernel.sink,)) if node.op in FOLDS]
-    taps = [math.prod([each.extent for each in folded_ranges(fold)]) for fold in folds]
-    is_large = MOST_TOGETHER < max(taps, default=0) <= MOST_TAPS
+    taps = max(map(_count_folded, folds), default=0)
+    is_large = MOST_TOGETHER < taps <= MOST_TAPS
     chosen: list[_Taken] = []
     most, ranges = MOST_TOGETHER // len(kernel.sink.operands), list(kernel.ranges)
     while True:
@@ -129,7 +135,7 @@ def _choose(kernel: Kernel) -> list[_Taken]:
         best = min(worth, key=lambda each: each.rank)
         chosen.append(best)
         ranges.remove(best.range_)
-        most = 1 if is_large else most // best.count
+        most = most // best.count if best.has_common and not is_large else 1
 
 
 def _taken(kernel: Kernel, range_: UOp, folds: Sequence[UOp], most: int) -> _Taken | None:
@@ -148,7 +154,8 @@ def _taken(kernel: Kernel, range_: UOp, folds: Sequence[UOp], most: int) -> _Tak
     mean = sum(left) / max(1, len(left))
     if not shared or max(mean, *[part for part, _ in shared]) > WORTH:
         return None
-    return _Taken(range_, count, (mean, min([apart for _, apart in shared])))
+    rank = (mean, min([apart for _, apart in shared]))
+    return _Taken(range_, count, rank, has_common=min(left) == 1 / count)
 
 
 def _count(kernel: Kernel, range_: UOp, most: int) -> int:
