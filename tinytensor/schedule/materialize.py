@@ -138,6 +138,7 @@ class Chooser:
     stored: dict[UOp, Draft] = field(default_factory=dict)
     choices: dict[UOp, Choice] = field(default_factory=dict)
     recomputed: dict[UOp, list[Draft]] = field(default_factory=lambda: defaultdict(list))
+    moved: dict[UOp, UOp] = field(default_factory=dict)  # kernels into those that read them
     _loads: dict[UOp, Load] = field(default_factory=lambda: defaultdict(Load))
     _ops: dict[UOp, int] = field(default_factory=lambda: defaultdict(int))
     _read: set[tuple[UOp, UOp]] = field(default_factory=set)
@@ -184,6 +185,19 @@ class Chooser:
     def has_room(self, kernel: UOp, ops: int) -> bool:
         """Whether a kernel may compute that many ops more."""
         return self._ops[kernel] + ops <= self.target.max_kernel_ops
+
+    def move(self, kernel: UOp, reader: UOp) -> bool:
+        """Let the one reader of a kernel compute it, if that has room; it reads one value less."""
+        each = self.target.max_kernel_ops // MOST_READS
+        reads = [node for anchor, node in self._read if anchor is kernel]
+        fresh = [node for node in reads if (reader, node) not in self._read]
+        ops = self._ops[kernel] + each * (len(fresh) - len(reads) - 1)
+        if not self.has_room(reader, ops):
+            return False
+        self._ops[reader] += ops
+        self._read.update([(reader, node) for node in fresh])
+        self.moved[kernel] = reader
+        return True
 
     def seconds_longer(
         self, kernel: UOp, use: Reading, found: Expression, spared: UOp | None = None

@@ -35,6 +35,6 @@ def _why_stored(region: Region, node: UOp, chooser: Chooser, homes: Mapping[UOp,
         return Draft("store", node, ("its value was asked for.",))
     readings = chooser.readings_outside(region, node)
     total = sum(each.evaluations for each in readings.values())
-    kernels = {homes[kernel] for kernel in readings}
+    kernels = {homes[chooser.moved.get(kernel, kernel)] for kernel in readings}
     uses = describe_uses(total, node, len(kernels))
     return Draft("store", node, (f"{uses}; {ONE_FOLD.format(chooser.folding(node))}",))

@@ -22,6 +22,7 @@ from tinytensor.schedule.materialize import materialize
 from tinytensor.schedule.order import order_kernels
 from tinytensor.schedule.reasons import add_reasons
 from tinytensor.schedule.rows import SHARED_KERNELS, join_rows
+from tinytensor.schedule.short_folds import fold_where_read
 from tinytensor.schedule.size_classes import narrow_products
 from tinytensor.schedule.sparing import spare_outputs
 from tinytensor.target import Target
@@ -56,6 +57,8 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
     regions, chooser = materialize(order, roots, contractions, options.fuse, target)
     regions = spare_outputs(regions, order, chooser)
     if options.fuse >= SHARED_KERNELS:
+        if target.kind == "cuda":
+            regions = fold_where_read(regions, chooser)
         regions = join_rows(regions, order, contractions, frozenset(roots), target)
     add_reasons(regions, order, chooser)
     written = [node for outputs in regions.values() for node in outputs]

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from codegen.gpu_machine import run_on_device
+from codegen.gpu_machine import cubin_of, frame_bytes, program_of, run_on_device
 from codegen.plans.plan_kernels import KernelBuilder, arrays_for, expected, fold, load
 from codegen.plans.test_cuda_hopper_windows import leaf
+from runtime.cuda.programs import needs_nvrtc
 from schedule.reading import kernels_of
 
 from tinytensor import autograd, dtypes
@@ -20,7 +21,7 @@ from tinytensor.ops.attrs import Combine
 from tinytensor.ops.interpret_blocks import run_launches
 from tinytensor.ops.op import Op
 from tinytensor.ops.simplify_index import simplify_index
-from tinytensor.ops.uop import index_const, make_range
+from tinytensor.ops.uop import compare, index_const, make_range, where
 from tinytensor.ops.verify import verify_linear
 from tinytensor.runtime.device import Device
 from tinytensor.target import SM90A
@@ -33,12 +34,13 @@ def kernel_of(which, shape, taps, is_last, dtype, **options):
     channels = shape[1]
     x = leaf(shape, is_last, dtype).requires_grad_()
     weight = leaf((channels, 1, *taps), False, dtype).requires_grad_()
-    result = functional.conv2d(x, weight, groups=channels, **options)
+    convolve = functional.conv2d if len(taps) == 2 else functional.conv1d
+    result = convolve(x, weight, groups=channels, **options)
     if which != "forward":
         g = leaf(result.shape, is_last, dtype)
         (result,) = autograd.grad(result, [{"input": x, "weight": weight}[which]], g)
     if is_last and which != "weight":
-        result = result.permute(0, 2, 3, 1).contiguous()
+        result = result.movedim(1, -1).contiguous()
     return kernels_of(result, target=SM90A)[-1]
 
 
@@ -96,8 +98,83 @@ def test_a_thread_reads_the_filters_of_several_channels_in_vectors():
 
     (linear,) = choose(kernel, SM90A).linears
 
-    # Of 4 columns: 3 rows of 6 vectors of 8 channels; and 9 vectors with 9 taps of each.
-    assert [each.dtype.lanes for each in loads_of(linear)] == [8] * (18 + 9)
+    # Of 2 rows of 4 columns: 4 rows of 6 vectors of 8 channels; and 9 vectors with 9 taps of each.
+    assert [each.dtype.lanes for each in loads_of(linear)] == [8] * (24 + 9)
+
+
+# Windows that step: each element of the input's gradient takes the taps of its own comb.
+@pytest.mark.parametrize("is_last", [False, True], ids=["channels second", "channels last"])
+@pytest.mark.parametrize(
+    "shape, taps, options",
+    [
+        ((2, 8, 8, 16), (3, 3), {"padding": 1, "stride": 2}),
+        ((1, 16, 6, 18), (5, 5), {"padding": 2, "stride": 2}),
+        ((1, 8, 7, 9), (3, 3), {"padding": 1, "stride": 2}),
+        ((1, 8, 5, 12), (2, 5), {"stride": (1, 3)}),
+        ((1, 8, 12, 8), (3, 3), {"padding": 2, "stride": 2, "dilation": 2}),
+        ((2, 8, 24), (4,), {"padding": 1, "stride": 2}),
+    ],
+    ids=str,
+)
+def test_each_element_takes_the_taps_that_reach_it(shape, taps, options, is_last):
+    kernel = kernel_of("input", shape, taps, is_last, dtypes.float16, **options)
+
+    assert_exact(kernel)
+
+
+def strided(shape, is_last, dtype=dtypes.float16):
+    """The kernel of the gradient by the input of 3 x 3 windows that step by two."""
+    return kernel_of("input", shape, (3, 3), is_last, dtype, padding=1, stride=2)
+
+
+def stores_of(linear):
+    return [each.operands[2].dtype.lanes for each in linear.statements if each.op is Op.STORE]
+
+
+def test_a_thread_computes_all_elements_around_the_same_results():
+    (linear,) = choose(strided((64, 128, 56, 56), True), SM90A).linears
+
+    # Of 2 x 4 places: 2 x 3 vectors of 8 channels; and 9 vectors with 9 taps of each.
+    assert [each.dtype.lanes for each in loads_of(linear)] == [8] * (6 + 9)
+    assert stores_of(linear) == [8] * 8
+
+
+def test_elements_of_two_combs_are_stored_in_one_vector():
+    (linear,) = choose(strided((64, 128, 56, 56), False), SM90A).linears
+
+    assert stores_of(linear) == [8] * 4
+
+
+def test_ragged_rows_are_stored_by_elements():
+    choice = choose(strided((64, 128, 56, 57), False), SM90A)
+
+    assert {*stores_of(choice.linears[0])} == {1}
+
+
+@pytest.mark.parametrize("extent", [57, 56])
+def test_the_last_rows_of_all_are_guarded(extent):
+    (linear,) = choose(strided((64, 128, extent, 56), True), SM90A).linears
+
+    stores = [each for each in linear.statements if each.op is Op.STORE]
+    assert sum(len(each.operands) > 3 for each in stores) == (extent % 2) * len(stores) // 2
+
+
+def test_few_elements_are_computed_by_one_thread_each():
+    assert cuda_reduction.facts(strided((1, 8, 8, 16), True), SM90A).team.members == 1
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("is_last", [False, True], ids=["channels second", "channels last"])
+@pytest.mark.parametrize(
+    "which, taps, stride", [("forward", 3, 1), ("forward", 7, 1), ("input", 3, 2), ("input", 5, 2)]
+)
+def test_registers_do_not_spill(which, taps, stride, is_last):
+    shape, options = (64, 128, 56, 56), {"padding": taps // 2, "stride": stride}
+    kernel = kernel_of(which, shape, (taps, taps), is_last, dtypes.float16, **options)
+
+    program = program_of(choose(kernel, SM90A).linears, SM90A)
+
+    assert frame_bytes(cubin_of(program.source, SM90A.name)) == 0
 
 
 @pytest.mark.parametrize("is_last", [False, True], ids=["channels second", "channels last"])
@@ -207,6 +284,28 @@ def moving_sums(rows, columns, taps, apart=1):
     return builder.kernel()
 
 
+def chosen_sums(steps):
+    """Rows that take one sum where a step begins, and another elsewhere."""
+    r, c, t, u = (make_range(number, n) for number, n in enumerate((16, 32, 3, 2)))
+    builder = KernelBuilder(r, c)
+    x = builder.param(dtypes.float32, 4096)
+    first = fold(Combine.ADD, load(x, (r // steps) * 32 + t * 64 + c), t)
+    second = fold(Combine.ADD, load(x, (r // steps) * 32 + u * 128 + c), u)
+    begins = compare(Op.EQ, r % steps, index_const(0))
+    builder.store(r * 32 + c, where(begins, first, second), 16 * 32)
+    return builder.kernel()
+
+
+def turned_sums():
+    """Even rows and then odd ones: a sum of its own for each."""
+    r, c, t = (make_range(number, n) for number, n in enumerate((16, 32, 3)))
+    builder = KernelBuilder(r, c)
+    x = builder.param(dtypes.float32, 4096)
+    element = load(x, (r % 2 * 8 + r // 2) * 96 + t * 32 + c)
+    builder.store(r * 32 + c, fold(Combine.ADD, element, t), 16 * 32)
+    return builder.kernel()
+
+
 @pytest.mark.parametrize(
     "kernel, least, stores",
     [
@@ -215,16 +314,26 @@ def moving_sums(rows, columns, taps, apart=1):
         (moving_sums(15, 32, 3), 1, 1),  # four do not divide them
         (moving_sums(16, 32, 3, apart=3), 1, 1),  # windows share nothing
         (moving_sums(16, 32, 3), 1 << 20, 1),  # too few elements
+        (chosen_sums(2), 1, 2),  # each of two is chosen at every second place
+        (chosen_sums(2), 1 << 20, 1),
+        (chosen_sums(3), 1, 3),  # of 16 places, so the last ones are guarded
+        (chosen_sums(5), 1, 1),  # too many
+        (turned_sums(), 1, 1),  # no sum is spared
     ],
-    ids=["four", "whole", "odd", "apart", "few"],
+    ids=[
+        *("four", "whole", "odd", "apart", "few"),
+        *("chosen", "chosen of few", "ragged", "many steps", "turned"),
+    ],
 )
 def test_neighbors_that_share_rows_are_taken_together(kernel, least, stores):
     together = fold_together(kernel, least)
 
     assert len(together.sink.operands) == stores
-    assert math.prod([each.extent for each in together.ranges]) * stores == math.prod(
-        [each.extent for each in kernel.ranges]
+    places = math.prod([each.extent for each in kernel.ranges])
+    assert (
+        math.prod([each.extent for each in together.ranges]) == math.ceil(places / 32 / stores) * 32
     )
+    assert_exact(together)
 
 
 @pytest.mark.parametrize(

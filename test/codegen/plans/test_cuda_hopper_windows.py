@@ -16,7 +16,12 @@ from tinytensor.codegen.plans import cuda_contraction, cuda_hopper, cuda_hopper_
 from tinytensor.codegen.plans.cuda_hopper_boxes import Boxes
 from tinytensor.codegen.plans.cuda_hopper_factor import Factor
 from tinytensor.codegen.plans.cuda_hopper_feed import FeedPlace
-from tinytensor.codegen.plans.cuda_hopper_tiling import Candidate, HopperTiling
+from tinytensor.codegen.plans.cuda_hopper_tiling import (
+    IN_PATCHES,
+    Candidate,
+    HopperTiling,
+    estimate,
+)
 from tinytensor.errors import InternalError
 from tinytensor.nn import functional
 from tinytensor.ops.interpret_blocks import run_launches
@@ -115,6 +120,56 @@ def test_a_forward_convolution(shapes, is_last):
     assert ways
     for way, tiling in zip(ways, (ACROSS, ONE), strict=False):
         assert_exact(kernel, way, tiling)
+
+
+def last_kernel(which, x_shape, weight_shape, **options):
+    """The same, channels last, of which results lie innermost too."""
+    x, weight = leaf(x_shape, True).requires_grad_(), leaf(weight_shape, False).requires_grad_()
+    result = functional.conv2d(x, weight, padding=1, **options)
+    if which == "weight":
+        (result,) = autograd.grad(result, [weight], leaf(result.shape, True))
+    else:
+        result = result.permute(0, 2, 3, 1).contiguous()
+    (kernel,) = kernels_of(result, target=SM90A)
+    return kernel
+
+
+@pytest.mark.parametrize("tiling", IN_PATCHES, ids=lambda each: each.name)
+@pytest.mark.parametrize("which", ["forward", "weight"])
+def test_groups_in_tilings_of_windows(which, tiling):
+    kernel = last_kernel(which, (2, 64, 6, 5), (64, 32, 3, 3), groups=2)
+    fitting = [way for way in ways_of(kernel) if estimate(tiling, cuda_hopper.need_of(way), SM90A)]
+
+    for way in fitting[:1]:
+        assert_exact(kernel, way, tiling)
+    assert fitting or (which, tiling.name) == ("forward", "ribbon")
+
+
+@pytest.mark.parametrize("channels, products", [(64, 4), (48, 3), (40, 3), (32, 2)])
+def test_values_of_k_beyond_the_channels_are_not_multiplied(channels, products):
+    kernel = last_kernel("forward", (2, channels, 6, 8), (16, channels, 3, 3))
+    candidate = Candidate(ONE, ONE.stages, 0, 0.0)
+
+    for way in ways_of(kernel):
+        linear = cuda_hopper.lower(way, SMALL, candidate)[-1]
+        assert sum(each.op is Op.WGMMA for each in linear.statements) == products
+
+
+@pytest.mark.parametrize(
+    "which, arrays, options, name",
+    [
+        ("forward", ((64, 128, 28, 28), (128, 32, 3, 3)), {"groups": 4}, "slim"),
+        ("weight", ((64, 128, 28, 28), (128, 32, 3, 3)), {"groups": 4}, "ribbon"),
+        ("weight", ((64, 128, 28, 28), (128, 64, 3, 3)), {"groups": 2}, "flat"),
+        ("forward", ((64, 64, 56, 56), (64, 64, 3, 3)), {}, "slim"),
+        ("forward", ((64, 256, 14, 14), (256, 256, 3, 3)), {}, "alternating"),
+    ],
+)
+def test_the_fastest_tiling_of_those_measured_is_taken(which, arrays, options, name):
+    choice = choose(last_kernel(which, *arrays, **options), SM90A)
+
+    (told,) = [each.reason for each in choice.decisions if each.kind == "plan"]
+    assert f"({name}" in told
 
 
 # Taps that one box serves, of 128 places: those along rows too where these end before the patch.
@@ -378,8 +433,9 @@ def test_a_convolution_of_each_channel_says_why_it_is_no_product():
 
 @needs_nvrtc
 @pytest.mark.parametrize("which", ["forward", "weight"])
-def test_large_convolutions_spill_no_registers(which):
-    kernel = kernel_of(which, *LARGE, padding=1)
+@pytest.mark.parametrize("make", [kernel_of, last_kernel], ids=["second", "last"])
+def test_large_convolutions_spill_no_registers(make, which):
+    kernel = make(which, *LARGE, **({"padding": 1} if make is kernel_of else {}))
 
     program = program_of(choose(kernel, SM90A).linears, SM90A)
 

@@ -27,6 +27,7 @@ from tinytensor.codegen.plans.spread import (
     remainder,
     scaled,
 )
+from tinytensor.codegen.plans.spread_stores import emit_woven
 from tinytensor.codegen.plans.team import Team, TeamFold, split
 from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
@@ -324,7 +325,7 @@ class _Launch:
         once = [store for store in self._stores if not varies[store] & own]
         if once:
             with self._alone(self._is_first(), self._inside, self._is_first_chunk()):
-                emit(once, [self._point])
+                emit_woven(once, self._point)
         rest = [store for store in self._stores if store not in once]
         if stored is None or not rest:
             return

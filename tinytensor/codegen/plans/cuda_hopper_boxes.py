@@ -9,6 +9,7 @@ from tinytensor.codegen.block_builder import BlockBuilder
 from tinytensor.codegen.plans.block_reach import Reach
 from tinytensor.codegen.plans.pack_rows import Rows
 from tinytensor.codegen.vectorize import Evaluator, guard_of
+from tinytensor.ops.bounds import bounds_of
 from tinytensor.ops.infer_blocks import RANKS
 from tinytensor.ops.op import Op
 from tinytensor.ops.sums import collect
@@ -47,6 +48,11 @@ class Boxes:
         """Whether rows begin at multiples of so many bytes."""
         itemsize = self.buffer.dtype.itemsize
         return not any(each * itemsize % nbytes for each in (self.offset, *self.strides))
+
+    def held_k(self, block: int, k: UOp) -> int:
+        """Return how many of a block's values of k lie on the axis: beyond it, factors are 0."""
+        is_patch = self.box and self.inner is k
+        return min(block, int(bounds_of(self.shape[0])[1])) if is_patch else block
 
     def tensor_map(self, b: BlockBuilder, tile: UOp, rounds: bool = False) -> UOp:
         """Return it in boxes like a tile."""

@@ -100,6 +100,9 @@ class _Block:
         self.accumulators = tiling.accumulators(width)
         self.instruction = mma_name(GROUP_ROWS, width, *factors)
         self.step = mma_shape(self.instruction).k
+        block_k = self.x.block_k
+        held = rows.held_k(block_k, k)
+        self.held_k = min(held, columns.held_k(block_k, k))
         readers = GROUP_WARPS * (1 if tiling.alternates else tiling.consumers)
         self.feeds = feeds_of(b, self.x, self.y, readers)
         self.barriers = [each for feed in self.feeds for each in (feed.full, feed.empty)]
@@ -286,7 +289,7 @@ class _Multiplying:
         rows = b.value(x.index(stages[x], first_k, self._first))
         columns = b.value(y.index(stages[y], first_k, self._first_y))
         b.wgmma_fence(*totals)
-        starts = range(0, x.block_k, self._block.step)
+        starts = range(0, self._block.held_k, self._block.step)
         for term, k in itertools.product(self._block.terms, starts):
             half_x, half_y = term
             for each, total in enumerate(totals, first):

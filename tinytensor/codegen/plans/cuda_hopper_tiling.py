@@ -31,6 +31,7 @@ BOXES = 2  # stages of a side with a reach: a third leaves too little L1 to the 
 # Per multiprocessor and clock, on H200.
 # Multiply-adds, by itemsize: of bytes 4096 and of halves 2048, but for heat.
 PRODUCT_RATES = {1: 3600, 2: 1925, 4: 1024}
+NARROW = 1.5  # so much longer with windows where n is no wider than a patch: measured 1.4 to 1.6
 PRODUCTS = {1: 1, 2: 3}  # of a stage, by the halves of a factor
 BULK_RATE = 70  # bytes that arrive in shared memory when all multiprocessors read
 STREAM_RATE = 57  # the same, of more than L2 holds
@@ -59,7 +60,7 @@ class HopperTiling:
 
     With `alternates` each warpgroup computes a whole tile while the other stores its own; else
     they share the rows of one, or `beside` each other its columns. With `swaps` the rows of tiles
-    are n. Units: elements.
+    are n. What it is estimated to cost is multiplied by a `doubt`. Units: elements.
     """
 
     name: str
@@ -71,6 +72,7 @@ class HopperTiling:
     swaps: bool = False
     group: int = 8
     beside: bool = False
+    doubt: float = 1.0
 
     @property
     def threads(self) -> int:
@@ -153,6 +155,13 @@ TILINGS = (
 # Where each column has scales of its own: a thread holds 20 in place of 34. 4096^3 takes 158 us in
 # place of 174 (H200, 2026-11-30).
 BESIDE = HopperTiling("beside", 128, 128, 6, 2, beside=True)
+# Of windows alone. In us on H200 (8fee6fc, 2026-11-30), channels last: 64 x 128 x 28 x 28 in four
+# groups 36 half, 34 slim; the gradient of its weight 60 broad, 36 ribbon. 64 x 64 x 56 x 56: 38
+# half, 34 slim; of the weight 39 flat, 34 ribbon. 64 x 256 x 14 x 14: 35 slim, 27 alternating.
+IN_PATCHES = (
+    HopperTiling("slim", 128, 64, 8, 2, alternates=True),
+    HopperTiling("ribbon", 64, 192, 5, 2, alternates=True, doubt=1.1),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +253,8 @@ class Need:
         """Return what the products of a stage take, and what it takes to promote their sums."""
         work = tiling.block_m * tiling.block_n * self.block_k * PRODUCTS[self.halves]
         products = work / PRODUCT_RATES[self.work.itemsize]
+        if self.is_in_patches and tiling.block_n <= PATCH:
+            products *= NARROW
         if not self.promoted_after:
             return products
         promoted = tiling.held * tiling.consumers
@@ -354,7 +365,7 @@ def estimate(tiling: HopperTiling, need: Need, target: Target, parts: int = 1) -
     if tiling.alternates and (not is_lone or need.is_in_patches):  # the last one alone is seen
         stored = epilogue + (load * max(0, epilogue - summed) if is_lone else 0)
     clocks = sums + stored + START_CLOCKS + _fold_clocks(need, parts, multiprocessors)
-    return Candidate(tiling, ring.stages, tiles, clocks, mirrors, parts)
+    return Candidate(tiling, ring.stages, tiles, clocks * tiling.doubt, mirrors, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,6 +448,7 @@ def rank_wholes(need: Need, target: Target) -> list[Candidate]:
     most = need.steps // LEAST_STEPS if "k" not in need.open_axes else 1
     parts = [each for each in PARTS if each <= max(1, most) and not need.blocks % each]
     listed = (BESIDE, *TILINGS) if need.column_scales else TILINGS
+    listed += IN_PATCHES if need.is_in_patches else ()
     tilings = [each for each in listed if need.b.is_fast(each.block_n, need.block_k)]
     found = [estimate(tiling, need, target, each) for each in parts for tiling in tilings]
     fitting = [each for each in found if each is not None]

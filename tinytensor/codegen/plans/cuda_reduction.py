@@ -26,6 +26,7 @@ from tinytensor.codegen.plans.spread import (
 )
 from tinytensor.codegen.plans.spread_windows import (
     MANY_FOLDS,
+    MOST_TAPS,
     fold_together,
     take_neighbors,
     taps_of,
@@ -69,7 +70,9 @@ COLUMN_BLOCKS = 8
 LEAST_STEPS = 16  # of a thread, below which one launch is as fast as two
 CHUNK_STEPS = 4  # that a thread keeps when chunks share its work
 NEAR = 4  # elements from the window of one result to the next, so that a line serves both
-MOST_TAPS = 64  # elements of a fold that a thread takes alone, one after another in the code
+# Sums of a thread that take 128 registers and more: of blocks half as large, three fit. Forward of
+# 64 x 128 x 56 x 56 by 3 x 3, channels last, 33.5 us, so 31.8 (H200, d44222b, 2026-11-30).
+MANY_SUMS = 64
 LONG_FOLD = 32  # elements from which on it does not count how a result is stored
 LEAST_FOLDED = 2048  # elements of all results for each multiprocessor, to take some together
 
@@ -208,7 +211,8 @@ class _Space(FoldSpace):
     def alone(self, in_rows: bool) -> CudaReductionFacts | None:
         """Let a thread fold whole results, if folds are short and results many; None if not.
 
-        In place of rows, if neighboring results read neighboring elements.
+        In place of rows, if neighboring results read neighboring elements. Folds of different
+        elements would leave threads that share them idle.
         """
         spreads = self._spread_folds(1)
         if self._apart or any(each.level or each.spread.is_open for each in spreads):
@@ -227,9 +231,12 @@ class _Space(FoldSpace):
             lanes //= 2
         kept = Spread(innermost(self._shared, last), lanes)
         is_many = kept.count >= COLUMN_THREADS * self._target.multiprocessors
-        if not is_many or (in_rows and not is_near):
+        are_one = all(each.spread == spreads[0].spread for each in spreads)
+        if are_one and (not is_many or (in_rows and not is_near)):
             return None
-        team = self._whole_team(COLUMN_THREADS, 1, kept, adjacent=True)
+        has_many = len(self._stores) * lanes >= MANY_SUMS
+        threads = COLUMN_THREADS // 2 if has_many else COLUMN_THREADS
+        team = self._whole_team(threads, 1, kept, adjacent=True)
         return CudaReductionFacts(self._kernel, team, kept, folds, None, 1)
 
     def _last_stored(self) -> UOp:

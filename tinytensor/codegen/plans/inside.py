@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinytensor.codegen.vectorize import guard_of
+from tinytensor.codegen.vectorize import guard_of, stride_of
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import UOp, compare, const, index_const, make_range, walk, where
 
@@ -14,13 +14,18 @@ INSIDE = compare(Op.NE, _MARK, index_const(0))
 ACCESSES = (Op.LOAD, Op.STORE)
 
 
-def guard_accesses(roots: tuple[UOp, ...], claim: UOp = INSIDE) -> tuple[UOp, ...]:
-    """Return the expressions with a claim among what each LOAD and STORE claims."""
+def guard_accesses(
+    roots: tuple[UOp, ...], claim: UOp = INSIDE, along: UOp | None = None
+) -> tuple[UOp, ...]:
+    """Return the expressions with a claim among what each LOAD and STORE claims.
+
+    With a range `along` those alone whose index it moves.
+    """
     guarded: dict[UOp, UOp] = {}
     for node in walk(roots):
         operands = [guarded[each] for each in node.operands]
         rebuilt = node.replace(tuple(operands))
-        if node.op in ACCESSES:
+        if node.op in ACCESSES and (along is None or stride_of(node.operands[1], along) != 0):
             rebuilt = guard_access(rebuilt, claim)
         guarded[node] = rebuilt
     return tuple([guarded[root] for root in roots])

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from tinytensor.codegen.plans.accumulate import Fold, factors_of
 from tinytensor.codegen.plans.cuda_folding import SpreadFold
+from tinytensor.codegen.plans.inside import guard_accesses
 from tinytensor.codegen.plans.lanes import accesses_of
 from tinytensor.codegen.plans.merging import FOLDS, replace_ranges
 from tinytensor.codegen.vectorize import stride_of
@@ -20,6 +21,8 @@ from tinytensor.ops.uop import UOp, index_const, make_range, substitute, walk
 from tinytensor.records import dataclass
 
 MOST_TOGETHER = 9  # results of a thread, each of perhaps eight lanes: their sums are registers
+MOST_TAPS = 64  # elements of a fold that a thread takes alone, one after another in the code
+MOST_STEPS = 4  # of a range, after which divisions of it repeat
 WHOLE = 8  # a range of so many values is taken in whole
 MANY_FOLDS = 4  # that share the registers of a thread
 # Elements that a step of many folds takes. On H200, 919bcfef, 2026-11-30, in us, one, two and four:
@@ -36,11 +39,7 @@ class _Taken:
     range_: UOp
     count: int
     rank: tuple[float, int]  # what is left of the loads, and how far apart their elements are
-
-    @property
-    def groups(self) -> int:
-        """How many times so many values there are."""
-        return self.range_.extent // self.count
+    has_common: bool  # whether all results have some loads in common, as those of filters
 
 
 def fold_together(kernel: Kernel, least: int) -> Kernel:
@@ -54,63 +53,118 @@ def fold_together(kernel: Kernel, least: int) -> Kernel:
     folds = [node for node in nodes if node.op in FOLDS]
     if any(node.op is Op.CONTRACT or len(node.operands) < 2 for node in folds):
         return kernel
-    chosen = _choose(kernel, folds)
+    results = math.prod([each.extent for each in kernel.ranges])
+    elements = results * max(map(_count_folded, folds), default=1)
+    for each in kernel.ranges:
+        steps = _steps_of(kernel, each)
+        apart = _take(kernel, each, steps)
+        is_spared = _count_folds(apart) < steps * _count_folds(kernel)
+        if is_spared and elements >= least * len(apart.sink.operands):
+            kernel = apart
+    chosen = _choose(kernel)
     together = math.prod([each.count for each in chosen])
-    every = [node for node in nodes if node.op is Op.RANGE]
-    if math.prod([each.extent for each in every]) < least * together:
+    for taken in chosen if elements >= least * together else ():
+        kernel = _take(kernel, taken.range_, taken.count)
+    return kernel
+
+
+def _steps_of(kernel: Kernel, range_: UOp) -> int:
+    """Return after how many values of a range all divisions of it repeat; 1 where none does."""
+    divided = [each for each in walk((kernel.sink,)) if each.op in (Op.FLOORDIV, Op.MOD)]
+    steps = 1
+    for each in divided:
+        dividend, divisor = each.operands
+        stride = stride_of(dividend, range_)
+        if stride and divisor.op is Op.CONST:
+            steps = math.lcm(steps, int(divisor.value) // math.gcd(stride, int(divisor.value)))
+    is_whole = range_.extent % steps == 0 or not _is_stored_along(kernel, range_)
+    return steps if steps <= MOST_STEPS and not range_.is_open and is_whole else 1
+
+
+def _is_stored_along(kernel: Kernel, range_: UOp) -> bool:
+    """Whether stores are adjacent along a range, or other stores alone lie between."""
+    stores = kernel.sink.operands
+    near = range(1, len(stores) + 1)
+    return any(stride_of(each.operands[1], range_) in near for each in stores)
+
+
+def _count_folded(fold: UOp) -> int:
+    return math.prod([each.extent for each in folded_ranges(fold)])
+
+
+def _count_folds(kernel: Kernel) -> int:
+    return sum(each.op in FOLDS for each in walk((kernel.sink,)))
+
+
+def _take(kernel: Kernel, range_: UOp, count: int) -> Kernel:
+    """Store the results of so many neighboring values of a range together."""
+    if count == 1:
         return kernel
-    sink, ranges = kernel.sink, list(kernel.ranges)
-    fresh = 1 + max([each.attrs.number for each in every], default=0)
-    for number, each in enumerate(chosen, fresh):
-        rest = [make_range(number, each.groups)] if each.groups > 1 else []
-        first = rest[0] * each.count if rest else index_const(0)
-        places = [first + value for value in range(each.count)]
-        copies = [replace_ranges(sink, {each.range_: place}).operands for place in places]
-        sink = simplify_index(sink.replace(tuple(itertools.chain(*copies))))
-        at = ranges.index(each.range_)
-        ranges[at : at + 1] = rest
+    numbers = [node.attrs.number for node in walk((kernel.sink,)) if node.op is Op.RANGE]
+    groups = -(-range_.extent // count)
+    rest = [make_range(1 + max(numbers), groups)] if groups > 1 else []
+    first = rest[0] * count if rest else index_const(0)
+    places = [first + value for value in range(count)]
+    sink = kernel.sink
+    if range_.extent % count:
+        (sink,) = guard_accesses((sink,), range_ < range_.extent, range_)
+    copies = [replace_ranges(sink, {range_: place}).operands for place in places]
+    sink = simplify_index(sink.replace(tuple(itertools.chain(*copies))))
+    ranges = list(kernel.ranges)
+    at = ranges.index(range_)
+    ranges[at : at + 1] = rest
     return replace(kernel, sink=sink, ranges=tuple(ranges))
 
 
-def _choose(kernel: Kernel, folds: Sequence[UOp]) -> list[_Taken]:
-    """Choose ranges that leave the fewest loads, as long as the sums fit in registers."""
-    found = [_taken(kernel, each, folds) for each in kernel.ranges]
-    worth = [each for each in found if each is not None]
+def _choose(kernel: Kernel) -> list[_Taken]:
+    """Choose ranges that leave the fewest loads, as long as the sums fit in registers.
+
+    One range where nothing is common to all results, and of large windows, whose rows, which
+    several results share, would not fit.
+    """
+    folds = [node for node in walk((kernel.sink,)) if node.op in FOLDS]
+    taps = max(map(_count_folded, folds), default=0)
+    is_large = MOST_TOGETHER < taps <= MOST_TAPS
     chosen: list[_Taken] = []
-    results = len(kernel.sink.operands)
-    for each in sorted(worth, key=lambda each: each.rank):
-        if results * each.count <= MOST_TOGETHER:
-            results *= each.count
-            chosen.append(each)
-    return chosen
+    most, ranges = MOST_TOGETHER // len(kernel.sink.operands), list(kernel.ranges)
+    while True:
+        found = [_taken(kernel, each, folds, most) for each in ranges]
+        worth = [each for each in found if each is not None]
+        if not worth:
+            return chosen
+        best = min(worth, key=lambda each: each.rank)
+        chosen.append(best)
+        ranges.remove(best.range_)
+        most = most // best.count if best.has_common and not is_large else 1
 
 
-def _taken(kernel: Kernel, range_: UOp, folds: Sequence[UOp]) -> _Taken | None:
-    """Return how many values of a range to take; None where little is shared."""
-    count = _count(kernel, range_)
+def _taken(kernel: Kernel, range_: UOp, folds: Sequence[UOp], most: int) -> _Taken | None:
+    """Return how many values of a range to take, at most so many; None where little is shared."""
+    count = _count(kernel, range_, most)
     if count == 1:
         return None
     left: list[float] = []
-    apart: list[int] = []  # of those loads of which neighbors share some
+    shared: list[tuple[float, int]] = []  # of those loads of which neighbors have some
     for fold in folds:
         for load in accesses_of(fold.operands[:1]):
             part = _part_left(load, range_, count, folded_ranges(fold))
             left.append(part)
             if 1 / count < part < 1:
-                apart.append(abs(stride_of(load.operands[1], range_) or 0))
+                shared.append((part, abs(stride_of(load.operands[1], range_) or 0)))
     mean = sum(left) / max(1, len(left))
-    if not apart or mean > WORTH:
+    if not shared or max(mean, *[part for part, _ in shared]) > WORTH:
         return None
-    return _Taken(range_, count, (mean, min(apart)))
+    rank = (mean, min([apart for _, apart in shared]))
+    return _Taken(range_, count, rank, has_common=min(left) == 1 / count)
 
 
-def _count(kernel: Kernel, range_: UOp) -> int:
+def _count(kernel: Kernel, range_: UOp, most: int) -> int:
     if range_.is_open or range_.extent < 2:
         return 1
-    if range_.extent <= WHOLE:
+    if range_.extent <= min(WHOLE, most):
         return range_.extent
-    is_stored_along = any(stride_of(e.operands[1], range_) == 1 for e in kernel.sink.operands)
-    return 1 if is_stored_along else math.gcd(range_.extent, 4)
+    fitting = [each for each in (4, 2) if each <= most and range_.extent % each == 0]
+    return 1 if _is_stored_along(kernel, range_) or not fitting else fitting[0]
 
 
 def _part_left(load: UOp, range_: UOp, count: int, folded: Sequence[UOp]) -> float:
