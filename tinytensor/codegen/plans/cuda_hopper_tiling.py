@@ -447,8 +447,8 @@ def rank_wholes(need: Need, target: Target) -> list[Candidate]:
     """Return the tilings that fit a whole product, cheapest first; of equals as listed."""
     most = need.steps // LEAST_STEPS if "k" not in need.open_axes else 1
     parts = [each for each in PARTS if each <= max(1, most) and not need.blocks % each]
-    listed = (BESIDE, *TILINGS) if need.column_scales else TILINGS
-    listed += IN_PATCHES if need.is_in_patches else ()
+    more = (BESIDE,) if need.column_scales else ()
+    listed = (*more, *TILINGS, *(IN_PATCHES if need.is_in_patches else ()))
     tilings = [each for each in listed if need.b.is_fast(each.block_n, need.block_k)]
     found = [estimate(tiling, need, target, each) for each in parts for tiling in tilings]
     fitting = [each for each in found if each is not None]
