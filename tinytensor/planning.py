@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tinytensor import report
 from tinytensor.captures import wants_schedule
@@ -49,9 +49,11 @@ def kept_between(inside: set[UOp], roots: Sequence[UOp], device: AnyDevice) -> l
     return list(kept)
 
 
-def _calls(roots: Sequence[UOp], device: AnyDevice) -> list[KernelCall]:
+def _calls(
+    roots: Sequence[UOp], device: AnyDevice, why: Mapping[UOp, str] = {}
+) -> list[KernelCall]:
     options = Options(config.fuse, config.verify, config.stress)
-    return schedule(roots, _target_of(device), options) if roots else []
+    return schedule(roots, _target_of(device), options, why) if roots else []
 
 
 def _open_calls(
@@ -90,7 +92,7 @@ def make_plan(
     if variables:
         calls = _open_calls(order, roots, device, structure, variables)
     else:
-        calls = _calls(roots, device)
+        calls = _calls(roots, device, graph.why)
     assigned = assign_memory(calls, roots, replaceable)
     numbered = [_share_program(step.kernel, device) for step in assigned.steps]
     kernels = [each.kernel for each in numbered]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,14 +32,16 @@ from tinytensor.runtime.interrupts import uninterrupted
 from tinytensor.runtime.lock import ForkSafeLock
 from tinytensor.schedule.probes import complaint, probe_of
 from tinytensor.schedule_cache import keep_plan, key_of_structure, read_plan
-from tinytensor.structure import Graph, Structure, structure_of, variables_of
+from tinytensor.structure import Graph, Structure, UnknownGraph, structure_of, variables_of
 from tinytensor.timing import WATCHES, count, now, tell, timed
 
 # Looked up once.
 BUFFER, CHECK, CONST, RESHAPE, DETACH = Op.BUFFER, Op.CHECK, Op.CONST, Op.RESHAPE, Op.DETACH
+REDUCE = Op.REDUCE
 APART = frozenset((Op.COPY, Op.RUN))  # what is computed before what it lies below
 MOST_SCHEDULES = 1024
 MOST_UNREAD = 256
+MOST_HOLDERS = 1024
 
 
 @dataclass(eq=False, slots=True)  # not frozen: it is made at each call, in a third of the time
@@ -48,7 +50,8 @@ class Root:
 
     With `is_dropped`, whoever asks holds the node once and will hold the result in its place. He
     may name a leaf that he held before: when nobody else can read it, the result may be computed
-    in its memory. `keep` is given the leaf of the value, and nothing comes between.
+    in its memory. `keep` is given the leaf of the value, and nothing comes between. What nobody
+    has asked for says `why` it is stored.
     """
 
     uop: UOp
@@ -57,6 +60,20 @@ class Root:
     is_dropped: bool = False
     replaces: UOp | None = None
     keep: Callable[[UOp], None] | None = None
+    why: str = ""
+
+
+class Holder(Protocol):
+    """What a tensor holds: an expression and, once it is computed, the leaf of its value."""
+
+    uop: UOp
+    leaf: UOp | None
+
+    def root(self, device: str, site: Site | None) -> Root:
+        """Return what is to be computed."""
+
+    def refer(self, uop: UOp) -> None:
+        """Hold another expression of the same value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +92,8 @@ _SCHEDULES: OrderedDict[Key, Replay] = OrderedDict()
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
 _LOCK = ForkSafeLock()
+# Who holds the result of an operation; of the last ones only, for who is rebound was so lately.
+HOLDERS: Final[deque[Callable[[], Holder | None]]] = deque(maxlen=MOST_HOLDERS)
 
 
 def canonical_device(name: str) -> str:
@@ -156,11 +175,20 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
     with _LOCK:
         begin = now() if WATCHES else None
         unread = _unread_leaves(roots)
-        graph, known = _resolve_copies([contents_of(root.uop) for root in roots])
+        asked = UnknownGraph([contents_of(root.uop) for root in roots])
+        held = [] if asked.is_plain else _held_below(asked, roots)
+        if held:
+            roots = [*roots, *held]
+            del asked, unread  # who sees what is unread counts references
+            unread = _unread_leaves(roots)
+            asked = UnknownGraph([contents_of(root.uop) for root in roots])
+        graph, known = _resolve_copies(asked)
         if CAPTURES:
             note_forward(known)
         wanted: dict[str, dict[UOp, Root]] = {}
         pairs = list(zip(graph.roots, roots, strict=True))
+        if held:
+            graph.why = {node: root.why for node, root in pairs if root.why}
         for node, root in pairs:
             if root.replaces is not None and root.replaces not in unread:  # somebody can read it
                 root.replaces = None
@@ -169,10 +197,13 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
         # A value that is computed over another one must reach its holder.
         with uninterrupted(bool(unread)):
             made = {name: run() for name, run in ready.items()}
-            held = [_hold(root, made[root.device][node]) for node, root in pairs]
+            _note_lost(asked.order)
+            leaves = [_hold(root, made[root.device][node]) for node, root in pairs]
+        if held:
+            _refer({root.uop: leaf for root, leaf in zip(roots, leaves, strict=True) if root.why})
         if begin is not None:
             tell("realize", begin)
-        return held
+        return leaves[: len(leaves) - len(held)]
 
 
 def _hold(root: Root, found: UOp) -> UOp:
@@ -181,10 +212,76 @@ def _hold(root: Root, found: UOp) -> UOp:
     leaf = _with_shape(found, uop)
     # A constant is cheaper than its memory, and the fill of a PAD must stay one.
     if uop is not leaf and not _is_constant(uop) and contents_of(uop) is not leaf:
-        uop.computed = weakref.ref(leaf)
+        uop.computed = partial(_same, leaf) if root.why else weakref.ref(leaf)
     if root.keep is not None:
         root.keep(leaf)
     return leaf
+
+
+def _same(leaf: UOp) -> UOp:
+    return leaf
+
+
+def _lost() -> None:
+    """Stand for the leaf of a value that was computed and not kept."""
+
+
+def _note_lost(computed: Sequence[UOp]) -> None:
+    """Note of all but views and leaves that they were computed, and that nobody keeps them yet."""
+    lost = _lost
+    for node in computed:
+        if (node.attrs is None or node.op is REDUCE) and node.computed is None:
+            node.computed = lost
+
+
+def _weighed() -> None:
+    """Stand for it as well, once it was found to be cheap, or nobody held what is made of it."""
+
+
+def _held_below(asked: Graph, roots: Sequence[Root]) -> list[Root]:
+    """Return what tensors hold of a graph and had better be stored: it is computed once more."""
+    lost = {node for node in asked.order if node.computed is not None}.difference(asked.known)
+    if all([node.computed is _weighed for node in lost]):
+        return []
+    holders = {contents_of(each.uop): each for each in _waiting_holders()}
+    held = holders.keys() & asked.numbers.keys()
+    device, site = roots[0].device, roots[0].site
+    if held.issubset(asked.roots) or any([root.device != device for root in roots]):
+        _note_weighed(lost)
+        return []
+    ends = {*asked.known, *[node for node in asked.order if node.op in APART]}
+    weigh = lazy_import("tinytensor.schedule.held", None, "realize").weigh_held
+    stored = []
+    for each in weigh(asked.roots, ends, lost, held, Device[device].target):
+        if each.is_stored:
+            root = holders[each.node].root(device, site)
+            stored.append(replace(root, why=each.reason))
+        else:
+            _note_weighed(lost.intersection(each.inside))
+    return stored
+
+
+def _note_weighed(lost: Iterable[UOp]) -> None:
+    for node in lost:
+        node.computed = _weighed
+
+
+def _waiting_holders() -> list[Holder]:
+    """Return who lives and holds what is not computed yet, and forget all others."""
+    found = [(place, place()) for place in list(HOLDERS)]
+    waiting = [(place, each) for place, each in found if each is not None and each.leaf is None]
+    HOLDERS.clear()
+    HOLDERS.extend([place for place, _ in waiting])
+    return [each for _, each in waiting]
+
+
+def _refer(leaves: dict[UOp, UOp]) -> None:
+    """Let whoever waits refer to leaves, where else he would hold what they were made of."""
+    waiting = [each for each in _waiting_holders() if not each.uop.is_differentiable]
+    uops = substitute_all(tuple([each.uop for each in waiting]), leaves)
+    for each, uop in zip(waiting, uops, strict=True):
+        if uop is not each.uop:
+            each.refer(uop)
 
 
 def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> list[UOp]:
@@ -192,7 +289,7 @@ def kept_between(earlier: Sequence[UOp], later: Sequence[UOp], device: str) -> l
 
     They are stored intermediates, and leaves that lie in memory already. Computes nothing.
     """
-    graph, _ = _resolve_copies([contents_of(each) for each in (*earlier, *later)])
+    graph, _ = _resolve_copies(UnknownGraph([contents_of(each) for each in (*earlier, *later)]))
     inside = set(walk(graph.roots[: len(earlier)]))
     roots = [each for each in dict.fromkeys(graph.roots) if each.op is not Op.BUFFER]
     kept: list[UOp] = _planning().kept_between(inside, roots, Device[device])
@@ -231,15 +328,14 @@ def alias_of(leaf: UOp, shape: tuple[int, ...]) -> UOp:
     return other
 
 
-def _resolve_copies(roots: Sequence[UOp]) -> tuple[Graph, dict[UOp, UOp]]:
+def _resolve_copies(graph: Graph) -> tuple[Graph, dict[UOp, UOp]]:
     """Replace what is already computed, and each COPY, by the leaf that holds its value.
 
     Return the graph and the nodes in whose place it has such a leaf.
     """
-    graph = Graph(roots)
     if graph.is_plain:
         return graph, {}
-    known = _computed_among(graph.order)
+    roots, known = graph.roots, {**graph.known}
     apart = [each for each in graph.order if each.op in APART]
     if apart:
         nodes = walk(roots, stop=known)
@@ -286,8 +382,6 @@ def _computed_among(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
         leaf = node.computed() if node.computed is not None else None
         if leaf is not None:
             known[node] = leaf
-        else:
-            node.computed = None  # is not asked again
     return known
 
 
@@ -343,7 +437,8 @@ def _make_ready(
     """
     roots = [node for node in wanted if node.op is not BUFFER]
     if len(roots) < len(graph.roots):
-        graph = Graph(roots)
+        why, graph = graph.why, Graph(roots)
+        graph.why = why
     probes: list[Probe] = []
     if not graph.is_plain:
         probes = probes_below(roots, graph.order, [root.site for root in wanted.values()])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -54,8 +54,12 @@ class Graph:
 
     Roots come first, and each node after the first that reads it. `facts` are what a schedule
     depends on: the roots' numbers, and of each node its op, dtype and content, and its operands'
-    numbers. It is not plain where a node is SPECIAL, or somebody may know its value.
+    numbers. It is not plain where a node is SPECIAL, or its value was computed before.
     """
+
+    ends_at_known = False
+    known: Mapping[UOp, UOp] = {}
+    why: Mapping[UOp, str] = {}  # roots that nobody asked for are stored
 
     def __init__(self, roots: Sequence[UOp]) -> None:
         self.roots: list[UOp] = []
@@ -81,6 +85,8 @@ class Graph:
             op = node.op
             if node.computed is not None or op in special:
                 self.is_plain = False
+                if self.ends_at_known and self._ends_at(node):
+                    continue
             facts += (op, node.dtype, node.content)
             for each in node.operands:
                 number = number_of(each, count)
@@ -88,6 +94,21 @@ class Graph:
                     order.append(each)
                     count += 1
                 facts.append(number)
+
+    def _ends_at(self, node: UOp) -> bool:
+        leaf = node.computed() if node.computed is not None else None
+        if leaf is not None:
+            self.known = {**self.known, node: leaf}
+        return leaf is not None
+
+
+class UnknownGraph(Graph):
+    """A graph down to the nodes whose value somebody keeps: `known`, each with its leaf.
+
+    Only if it is plain do its facts tell all that a schedule depends on.
+    """
+
+    ends_at_known = True
 
 
 def structure_of(

@@ -37,7 +37,8 @@ class UOp:
     content: object  # of the attrs, what a schedule depends on: no serials
     shape: tuple[int, ...]
     bounds: tuple[int | float, int | float] | None  # filled by ops/bounds.py on first use
-    computed: weakref.ref[UOp] | None  # the leaf that holds the value, while somebody keeps it
+    # Gives the leaf that holds the value, while somebody keeps it; None if it was never computed.
+    computed: Callable[[], UOp | None] | None
     is_differentiable: bool  # whether it, or a float that goes into it, requires a gradient
     memory: Any  # of a BUFFER: where its elements lie, a matter of the runtime; None until then
     user: weakref.ref[UOp] | None  # a node whose first operand this is, if there ever was one

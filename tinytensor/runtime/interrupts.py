@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 
+NOTHING_HELD = nullcontext()
+
 
 def uninterrupted(is_needed: bool) -> AbstractContextManager[None]:
     """Hold back Ctrl-C inside a block if it is needed; it is heard at the end of the block."""
     if not is_needed or threading.current_thread() is not threading.main_thread():
-        return nullcontext()
+        return NOTHING_HELD
     return _held_back()
 
 

@@ -16,14 +16,22 @@ ONE_FOLD = (
 
 
 def add_reasons(
-    outputs: Mapping[Region, tuple[UOp, ...]], order: Sequence[UOp], chooser: Chooser
+    outputs: Mapping[Region, tuple[UOp, ...]],
+    order: Sequence[UOp],
+    chooser: Chooser,
+    why: Mapping[UOp, str],
 ) -> None:
     """Give each region its decisions: also why it stores its outputs, and what it recomputes."""
     homes = {node: region for region in outputs for node in region.position}
     at = {node: number for number, node in enumerate(order)}
     for region, nodes in outputs.items():
         again = [each for anchor in region.position for each in chooser.recomputed.get(anchor, ())]
-        stored = [_why_stored(region, node, chooser, homes) for node in nodes]
+        stored = [
+            Draft("store", node, (why[node],))
+            if node in why
+            else _why_stored(region, node, chooser, homes)
+            for node in nodes
+        ]
         region.decisions = name_nodes([*region.drafts, *again, *stored], at)
 
 

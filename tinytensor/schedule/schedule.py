@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tinytensor.ops.kernel import Contraction, Decision
 from tinytensor.ops.op import Op
@@ -39,11 +39,14 @@ class Options:
 
 
 @timed("schedule")
-def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[KernelCall]:
+def schedule(
+    roots: Sequence[UOp], target: Target, options: Options, why: Mapping[UOp, str] = {}
+) -> list[KernelCall]:
     """Return the kernels that compute the roots, in order.
 
     Takes:  TENSOR form; roots are distinct nodes that are no BUFFER, without COPY below them.
-    Gives:  kernels that store every root; leaves are BUFFER nodes.
+    Gives:  kernels that store every root; leaves are BUFFER nodes. `why` says it of roots that
+            nobody has asked for.
     Cost:   linear in the graph, plus, per reduction, the work between it and the nearest landmarks
             below.
     """
@@ -60,7 +63,7 @@ def schedule(roots: Sequence[UOp], target: Target, options: Options) -> list[Ker
         if target.kind == "cuda":
             regions = fold_where_read(regions, chooser)
         regions = join_rows(regions, order, contractions, frozenset(roots), target)
-    add_reasons(regions, order, chooser)
+    add_reasons(regions, order, chooser, why)
     written = [node for outputs in regions.values() for node in outputs]
     stored = frozenset((*written, *(node for node in order if node.op is Op.BUFFER)))
     writers = {node: region for region, outputs in regions.items() for node in outputs}

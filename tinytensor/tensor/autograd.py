@@ -297,7 +297,7 @@ def _released(tensor: T, places: Sequence[TensorBase], inner: Sequence[UOp] = ()
     Nor do leaves of the computation itself ask for one.
     """
     others = {*origins_below([tensor.uop])}.difference([each.uop for each in places], inner)
-    return tensor._made(tensor.uop if others else cut(tensor.uop), tensor.device)
+    return tensor._wrap(tensor.uop if others else cut(tensor.uop))
 
 
 def _like_returned(returned: Differentiated, tensors: Sequence[TensorBase]) -> Differentiated:

@@ -6,6 +6,7 @@ import math
 import weakref
 from collections.abc import Collection, Container
 from typing import Any, Final, Self, overload
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,7 @@ from tinytensor.ops.interpret import from_storage
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import Number, UOp, buffer, cast, walk
 from tinytensor.provenance import COLLECTING
-from tinytensor.realize import Root, alias_of, realize, to_host
+from tinytensor.realize import HOLDERS, Root, alias_of, realize, to_host
 from tinytensor.records import dataclass
 from tinytensor.runtime.buffer import Buffer
 from tinytensor.tensor import nodes
@@ -41,6 +42,7 @@ from tinytensor.tensor.view import (
 from tinytensor.tracing import ACTIVE, refuse_reading
 
 BUFFER, DETACH = Op.BUFFER, Op.DETACH  # looked up once: every cell asks
+NOTE_HOLDER = HOLDERS.append
 Nested = Any  # a Python number, or lists as deep as the tensor has axes: no type says that
 
 
@@ -101,9 +103,12 @@ class Cell:
         """Take in the computed value; what a gradient may still need stays an expression."""
         self.memory = None
         self.leaf = leaf
-        if requires_gradient(self.uop):
-            return
-        self.uop = leaf
+        if not requires_gradient(self.uop):
+            self.refer(leaf)
+
+    def refer(self, uop: UOp) -> None:
+        """Hold another expression of the same value, through which no gradient passes either."""
+        self.uop = uop
         for part in self._living_parts():
             if part.leaf is None and not requires_gradient(part.uop):
                 part.uop = self.read(part.expression)
@@ -247,9 +252,13 @@ class TensorBase:
         OWNERS[serial] = self
 
     def _wrap(self, uop: UOp) -> Self:
-        """Return a tensor of a fresh cell."""
+        """Return a tensor of a fresh cell, which is asked whether its value had better be stored.
+
+        Not so a gradient, most of which is never in memory.
+        """
         tensor = self._blank()
         tensor._fill(uop, self.device, False)
+        NOTE_HOLDER(ref(tensor.cell))
         return tensor
 
     def _seen(self, view: View) -> Self:

@@ -43,6 +43,8 @@ class Casting(TensorBase):
         if place == self.device and wanted in (None, self.dtype):
             return self
         converted = cast(self.uop, wanted or self.dtype)
+        if place == self.device:
+            return self._wrap(converted)
         return self._made(copy_to(converted, self.device, place), place)
 
     def cast(self, dtype: DType) -> Self:

@@ -57,7 +57,7 @@ def checkpoint(function: Callable[..., Content], *args: Content) -> Content:
 
     routed = route(values, [*inputs, *around], rule)
     for number, node in zip(chosen, routed, strict=True):
-        outputs[number] = outputs[number]._made(node, outputs[number].device)
+        outputs[number] = outputs[number]._wrap(node)
     return outputs[0] if is_single else type(returned)(outputs)
 
 

@@ -128,7 +128,7 @@ def _routed(
 
     routed = list(outputs)
     for place, node in zip(places, route(values, inputs, rule), strict=True):
-        routed[place] = outputs[place]._made(node, outputs[place].device)
+        routed[place] = outputs[place]._wrap(node)
     return routed
 
 

@@ -124,7 +124,7 @@ class Joining(TensorBase):
         dtype = reduce(promote, [each.dtype for each in tensors])
         filled = [cast(part, dtype) for part in parts if part.shape[axis]]
         joined = join(filled, axis) if filled else cast(parts[0], dtype)
-        return cls._made(joined, tensors[0].device)
+        return tensors[0]._wrap(joined)  # type: ignore[return-value]  # what is joined is alike
 
 
 def _check_parts(who: str, tensors: Sequence[TensorBase]) -> Sequence[TensorBase]:

@@ -110,7 +110,7 @@ def searchsorted(
     table = reshape(cast(ordered, dtype), (rows, extent))
     places = count_before(table, reshape(values, (rows, columns)), is_right)
     result = cast(places, dtypes.int32) if out_int32 else places
-    return sequence._made(reshape(result, values.shape), sequence.device)
+    return sequence._wrap(reshape(result, values.shape))
 
 
 def bucketize(

@@ -3,6 +3,7 @@
 import pytest
 from codegen.plans.plan_kernels import KernelBuilder, assert_plans_agree, contract, fold, load
 
+from tinytensor.codegen.lower import lower
 from tinytensor.codegen.plans import pointwise
 from tinytensor.codegen.plans.choices import unroll_choices
 from tinytensor.codegen.plans.merging import merge_ranges
@@ -10,7 +11,7 @@ from tinytensor.dtype import dtypes
 from tinytensor.ops.attrs import Combine
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import binary, cast, compare, const, index_const, make_range, walk, where
-from tinytensor.target import CPU_AVX512
+from tinytensor.target import CPU_AVX2, CPU_AVX512, CPU_SSE
 
 F32 = dtypes.float32
 
@@ -234,6 +235,34 @@ def test_values_of_wide_indices_agree():
     builder.store(r * 21 + c, value + cast(r - c, dtypes.int8), 126)
 
     assert_plans_agree(builder.kernel())
+
+
+def converted(x, y, place):
+    return y + cast(x + x, y.dtype)
+
+
+def compared(x, y, place):
+    return y + cast(compare(Op.LT, x, x + x), y.dtype)
+
+
+def chosen(x, y, place):
+    return where(compare(Op.LT, cast(place, x.dtype), x), y, y + y)
+
+
+@pytest.mark.parametrize("target", [CPU_AVX512, CPU_AVX2, CPU_SSE], ids=[64, 32, 16])
+@pytest.mark.parametrize("value", [converted, compared, chosen], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("inside", [dtypes.int64, dtypes.float64])
+@pytest.mark.parametrize("stored", [dtypes.int8, dtypes.float16, dtypes.float32])
+def test_a_register_holds_the_widest_value_inside(stored, inside, value, target):
+    place = make_range(0, 100)
+    builder = KernelBuilder(place)
+    x, y = (load(builder.param(dtype, 100), place) for dtype in (inside, stored))
+    builder.store(place, value(x, y, place), 100)
+
+    lowered = lower(builder.kernel(), target)  # emitting C refuses a vector that none holds
+
+    lanes = target.vector_bytes // inside.itemsize
+    assert f"{lanes} lanes along 100 elements" in lowered.decisions[-1].reason
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(0, 5), (5, 0), (1, 1), (2, 1)])
