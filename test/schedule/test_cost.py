@@ -298,6 +298,13 @@ def test_values_do_not_depend_on_the_choice(monkeypatch):
             "it adds 1 us; holding it for later readers 0 ns); reading it would take as long as "
             "computing it, at any size.",
         ),
+        # What rounding leaves is no gain.
+        (
+            Choice(2e-6, 1e-6, 1e-6, math.nextafter(1e-6, 1), kernels=2, nbytes=4000),
+            "recomputing takes 1 us, storing 3 us (making it 2 us, 1 us of it the launch; reading "
+            "it adds 1 us; holding it for later readers 0 ns); reading it would take as long as "
+            "computing it, at any size.",
+        ),
         # Its reader computes for longer than it moves; 30 - 1 us grow with 4 kB, the launch is 1.
         (
             Choice(2e-6, 1e-6, 0.0, 30e-6, kernels=1, nbytes=4000),
@@ -306,7 +313,7 @@ def test_values_do_not_depend_on_the_choice(monkeypatch):
             "recomputed below 138 B of it (here 4 kB), since its launch takes as long at any size.",
         ),
     ],
-    ids=["stored", "rows", "size", "readers", "holding", "never", "hidden"],
+    ids=["stored", "rows", "size", "readers", "holding", "never", "rounded", "hidden"],
 )
 def test_a_choice_says_what_would_change_it(choice, text):
     assert str(choice) == text

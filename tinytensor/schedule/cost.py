@@ -19,6 +19,7 @@ FUNCTIONS = {Op.LOG: 1.5, Op.SIN: 1.5, Op.COS: 1.5, Op.TANH: 1.7, Op.ERF: 2.0}
 PANEL_ROW_BYTES = 4096
 # Memory is scarce apart from its rate: a byte less to hold is worth the time of moving so many.
 MOVED_PER_HELD = 8
+ROUNDING = 1e-9  # of a time: what sums of floats leave where two are the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ class Choice:
             turn = f"recomputed below {size}" if self.is_stored else f"stored above {size}"
             here = short_size(self.nbytes)
             return f"{turn} of it (here {here}), since its launch takes as long at any size"
-        if gain > 0:
+        if gain > ROUNDING * self.recomputing:
             readers = self.kernels * (self.making + self.holding) / gain
             saved = short_time(gain / self.kernels)
             return f"each reader saves {saved}, so stored from {math.floor(readers) + 1} readers on"

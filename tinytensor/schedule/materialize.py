@@ -122,7 +122,7 @@ class Expression:
 
     seconds: float
     ops: int
-    sources: frozenset[UOp]
+    sources: tuple[UOp, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -395,9 +395,11 @@ class Chooser:
 
     def price(self, nodes: Collection[UOp]) -> Expression:
         """Return one evaluation of some nodes, that read all others."""
-        read = {below_views(each) for node in nodes for each in node.operands if each not in nodes}
+        read = dict.fromkeys(
+            [below_views(each) for node in nodes for each in node.operands if each not in nodes]
+        )
         seconds = sum(evaluation_seconds(node, self.target) for node in nodes)
-        sources = frozenset([each for each in read if each.op not in (Op.CONST, Op.IOTA)])
+        sources = tuple([each for each in read if each.op not in (Op.CONST, Op.IOTA)])
         return Expression(seconds, sum(node.op not in VIEWS for node in nodes), sources)
 
     def _expression(self, root: UOp) -> Expression:
