@@ -354,9 +354,11 @@ def test_a_step_of_many_folds_takes_neighbors(combine, extent, taps):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("is_last", [False, True], ids=["channels second", "channels last"])
+@pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("which", ["forward", "input", "weight"])
-def test_the_device_gives_the_exact_sums(which, is_last):
-    kernel = kernel_of(which, (16, 64, 28, 56), (3, 3), is_last, dtypes.float16, padding=1)
+def test_the_device_gives_the_exact_sums(which, stride, is_last):
+    options = {"padding": 1, "stride": stride}
+    kernel = kernel_of(which, (16, 64, 28, 56), (3, 3), is_last, dtypes.float16, **options)
     arrays = arrays_for(kernel)
 
     results = run_on_device(choose(kernel, Device["CUDA"].target).linears, arrays)
