@@ -115,6 +115,16 @@ NO_NUMBER = [
         "tril: diagonal cannot be this: Tensor (2,); it must be an integer.",
     ),
     (
+        lambda: nn.MaxPool2d("a")(zeros(1, 4, 4)),
+        "max_pool2d: kernel_size cannot be this: str 'a'; "
+        "it must be an integer or a sequence of integers.",
+    ),
+    (
+        lambda: tt.tensordot(zeros(2), zeros(2), dims=None),
+        "tensordot: dims cannot be this: None; it must be an integer, a sequence of integers or "
+        "a sequence of sequences.",
+    ),
+    (
         lambda: nn.Linear("a", 4),
         "Linear: in_features cannot be this: str 'a'; it must be an integer.",
     ),

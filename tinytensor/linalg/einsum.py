@@ -139,7 +139,9 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     return tensors[0]._wrap(align_axes(summed, output))
 
 
-def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[int | Sequence[int]] = 2) -> Tensor:
+def tensordot(
+    a: Tensor, b: Tensor, dims: int | Sequence[int] | Sequence[Sequence[int]] = 2
+) -> Tensor:
     """Return sums of products over so many last and first axes, or over those listed."""
     check_devices("tensordot", [a, b])
     if isinstance(dims, Sequence):
@@ -151,11 +153,10 @@ def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[int | Sequence[int]] = 
     if counts not in [[n, n] for n in range(min(a.ndim, b.ndim) + 1)]:
         sentence = f"tensordot: axes do not pair: {listed} of shapes {a.shape} and {b.shape}"
         raise ShapeError(f"{sentence}; there must be as many of each.")
-    first, second = listed
     rows = [f"a{n}" for n in range(a.ndim)]
     columns = [f"b{n}" for n in range(b.ndim)]
     summed: set[str] = set()
-    for each, partner in zip(first, second, strict=True):
+    for each, partner in zip(*listed, strict=True):
         row = check_axis("tensordot", each, a.ndim)
         column = check_axis("tensordot", partner, b.ndim)
         if a.shape[row] != b.shape[column]:

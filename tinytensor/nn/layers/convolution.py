@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from tinytensor.dtype import DType
-from tinytensor.nn.convolution import Each, border, conv1d, conv2d, for_axes
+from tinytensor.nn.convolution import Each, border, for_axes
+from tinytensor.nn.functional import conv1d, conv2d
 from tinytensor.nn.layers.linear import start_evenly
 from tinytensor.nn.module import Module
 from tinytensor.nn.parameter import Parameter, empty_parameter

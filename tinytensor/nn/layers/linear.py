@@ -6,7 +6,7 @@ import math
 
 from tinytensor.dtype import DType
 from tinytensor.nn import init
-from tinytensor.nn.embedding import embedding
+from tinytensor.nn.functional import embedding
 from tinytensor.nn.module import Module
 from tinytensor.nn.parameter import Parameter, empty_parameter
 from tinytensor.tensor.tensor import Tensor

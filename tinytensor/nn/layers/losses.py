@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from tinytensor.nn import losses
+from tinytensor.nn import functional
 from tinytensor.nn.module import Module
 from tinytensor.tensor.tensor import Tensor
 
@@ -35,13 +35,13 @@ class DistanceLoss(Loss):
 class MSELoss(DistanceLoss):
     """Return the squared difference; see DistanceLoss."""
 
-    function = staticmethod(losses.mse_loss)
+    function = staticmethod(functional.mse_loss)
 
 
 class L1Loss(DistanceLoss):
     """Return the absolute difference; see DistanceLoss."""
 
-    function = staticmethod(losses.l1_loss)
+    function = staticmethod(functional.l1_loss)
 
 
 class BCEWithLogitsLoss(Loss):
@@ -66,7 +66,7 @@ class BCEWithLogitsLoss(Loss):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
         options = (self.weight, self.reduction, self.pos_weight)
-        return losses.binary_cross_entropy_with_logits(input, target, *options)
+        return functional.binary_cross_entropy_with_logits(input, target, *options)
 
 
 class NLLLoss(Loss):
@@ -86,7 +86,7 @@ class NLLLoss(Loss):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
-        return losses.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
+        return functional.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
 
 
 class CrossEntropyLoss(NLLLoss):
@@ -110,4 +110,4 @@ class CrossEntropyLoss(NLLLoss):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss."""
         options = (self.weight, self.ignore_index, self.reduction, self.label_smoothing)
-        return losses.cross_entropy(input, target, *options)
+        return functional.cross_entropy(input, target, *options)

@@ -8,8 +8,8 @@ from typing import ClassVar
 from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import ShapeError
 from tinytensor.nn import init
+from tinytensor.nn.functional import batch_norm, group_norm, layer_norm, rms_norm
 from tinytensor.nn.module import Module
-from tinytensor.nn.normalization import batch_norm, group_norm, layer_norm, rms_norm
 from tinytensor.nn.parameter import Parameter, empty_parameter
 from tinytensor.tensor.companions import accompany
 from tinytensor.tensor.tensor import Tensor

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tinytensor.nn.convolution import Each
+from tinytensor.nn.functional import avg_pool2d, max_pool2d
 from tinytensor.nn.module import Module
-from tinytensor.nn.pooling import avg_pool2d, max_pool2d
 from tinytensor.tensor.tensor import Tensor
 
 
