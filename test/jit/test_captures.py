@@ -452,6 +452,24 @@ def test_an_error_of_what_is_read_is_told():
     assert jitted(x).tolist() == [2.0, 4.0]
 
 
+def test_a_list_that_becomes_shorter_while_it_is_looked_at_is_noticed():
+    held, x = [], on_cpu([1.0, 2.0])
+
+    class Shortening(Odd):
+        most = 3
+
+        @property
+        def __dict__(self):
+            del held[self.most :]
+            return {}
+
+    held += [Shortening(), 1.0, 2.0]
+    jitted = armed(lambda x: x * len(held), x)
+    Shortening.most = 1
+
+    assert jitted(x).tolist() == [1.0, 2.0]
+
+
 def test_threads_that_exchange_what_is_captured_harm_nothing(seed):
     values = [np.full(1000, each, np.float32) for each in range(4)]
     held = [on_cpu(values[0])]

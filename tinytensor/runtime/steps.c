@@ -226,8 +226,8 @@ static const struct demand *fit_pairs(const struct call *call, const struct dema
 static const struct demand *fit(const struct call *call, const struct demand *demand,
                                 PyObject *value, PyObject ***tensors)
 {
-    if (value->kind != demand->kind || !is_known(demand, value))
-        return 0;
+    if (!value || value->kind != demand->kind || !is_known(demand, value))
+        return 0; /* nothing is where a list became shorter meanwhile */
     if (demand->look == TENSOR)
         *(*tensors)++ = value;
     if (demand->look < LIST)
