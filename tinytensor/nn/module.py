@@ -73,7 +73,7 @@ class Module:
     def __init_subclass__(cls, **options: Argument) -> None:
         super().__init_subclass__(**options)
         if cls.__module__.startswith(INSIDE):
-            explain_methods(cls, [*vars(cls)])
+            explain_methods(cls, [cls])
 
     def forward(self, *args: Argument, **options: Argument) -> Argument:
         """Compute the module's result; each subclass has its own."""

@@ -59,4 +59,4 @@ class Tensor(
         return bool(self.eq(element).any())
 
 
-explain_methods(Tensor, dir(Tensor))
+explain_methods(Tensor, Tensor.__mro__[::-1])
