@@ -58,8 +58,8 @@ def crossed(make, start, weights):
 def rolled(make, start, weights):
     """The last rows that were seen, joined anew."""
     rows = start
-    for step in range(STEPS):
-        rows = make([rows[1:], (rows[:1] + step) % 101])
+    for _ in range(STEPS):
+        rows = make([rows[1:], (rows[:1] + 1) % 101])
         yield rows.sum()
 
 

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from schedule.reading import decisions_of, kernels_of
 
-from tinytensor import Tensor, autograd, planning
-from tinytensor.config import config
+from tinytensor import Tensor, autograd
 from tinytensor.nn import functional
 from tinytensor.ops.op import Op
 from tinytensor.ops.uop import walk
-from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.target import CPU_AVX512, SM90A
 
 
@@ -90,18 +88,6 @@ def test_it_is_said():
     assert told == [
         "fuse reduce[add] f32[8,6,1]: each result of a short fold is read once, and computed there."
     ]
-
-
-@pytest.fixture
-def planned_for_a_gpu(monkeypatch):
-    """Kernels that a GPU would be given, each verified, run by the interpreter."""
-
-    def calls_for_a_gpu(roots, device):
-        return schedule(roots, SM90A, Options(3, True, False)) if roots else []
-
-    monkeypatch.setattr(planning, "_calls", calls_for_a_gpu)
-    with config(device="PYTHON"):
-        yield
 
 
 @pytest.mark.parametrize("extents", [(8, 12), (7, 9)], ids=str)

@@ -9,7 +9,6 @@ from tensor import test_open_sizes as programs
 from tolerance import assert_close
 
 from tinytensor import Tensor, Variable, jit, mark_dynamic, planning
-from tinytensor.config import config
 from tinytensor.ops.extents import index_at
 from tinytensor.ops.interpret_indexed import run_kernel
 from tinytensor.ops.op import Op
@@ -85,18 +84,6 @@ def test_a_product_of_a_cpu_stays_open():
     assert len(call.variables) == 1
     assert any(each.is_open for each in walk([call.kernel.sink]) if each.op is Op.RANGE)
     assert not claims
-
-
-@pytest.fixture
-def planned_for_a_gpu(monkeypatch):
-    """Kernels that a GPU would be given, each verified, run by the interpreter."""
-
-    def calls_for_a_gpu(roots, device):
-        return schedule(roots, SM90A, Options(3, True, False)) if roots else []
-
-    monkeypatch.setattr(planning, "_calls", calls_for_a_gpu)
-    with config(device="PYTHON"):
-        yield
 
 
 @pytest.mark.parametrize("name", programs.EXACT)

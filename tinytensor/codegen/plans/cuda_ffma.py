@@ -127,8 +127,12 @@ class _Lowering:
         self._block = open_block(facts, tiling, self._lanes, self._lanes, target)
         self._block.b.resident = resident
         self._values = tiling.block_k // tiling.slices  # of k, that a thread sums in a stage
-        self._threads = tiling.threads // tiling.slices
-        self._slice, self._thread = divided(self._block.b, self._block.b.thread, self._threads)
+        b = self._block.b
+        self._warp, self._within = divided(b, b.thread, WARP_THREADS)
+        self._slice = b.index(0)
+        if tiling.slices > 1:
+            warps = tiling.threads // (WARP_THREADS * tiling.slices)
+            self._slice, self._warp = divided(b, self._warp, warps)
         first_row, first_column = self._first()
         self._rows = self._side(facts.a, self._block.window_a, first_row, tiling.rows)
         self._columns = self._side(facts.b, self._block.window_b, first_column, tiling.columns)
@@ -164,10 +168,11 @@ class _Lowering:
             return
         parts = list(itertools.product(sums, range(0, tiling.columns, lanes)))
         vectors = [row_sums[first : first + lanes] for row_sums, first in parts]
-        region = b.shared(self._dtype, (tiling.slices - 1) * len(vectors) * self._threads * lanes)
+        threads, thread = tiling.threads // tiling.slices, self._warp * WARP_THREADS + self._within
+        region = b.shared(self._dtype, (tiling.slices - 1) * len(vectors) * threads * lanes)
 
         def place(number: UOp, vector: int) -> UOp:
-            return ((number * len(vectors) + vector) * self._threads + self._thread) * lanes
+            return ((number * len(vectors) + vector) * threads + thread) * lanes
 
         with b.branch(b.index(0) < self._slice):
             for vector, held in enumerate(vectors):
@@ -238,10 +243,9 @@ class _Lowering:
     def _first(self) -> tuple[UOp, UOp]:
         """Return the first row and the first column of a thread."""
         b, tiling, lanes = self._block.b, self._tiling, self._lanes
-        warp, within = divided(b, self._thread, WARP_THREADS)
         warps_n = tiling.block_n // (tiling.columns * WARP_COLUMNS)
-        warp_row, warp_column = divided(b, warp, warps_n)
-        row, column = divided(b, within, WARP_COLUMNS)
+        warp_row, warp_column = divided(b, self._warp, warps_n)
+        row, column = divided(b, self._within, WARP_COLUMNS)
         first_row = b.value((warp_row * WARP_ROWS + row) * lanes)
         return first_row, b.value((warp_column * WARP_COLUMNS + column) * lanes)
 
