@@ -14,11 +14,11 @@ FUNCTION_LINES = 40
 DEPTH = 4
 # docs/decisions/code-budget.md says why these five are counted as they are.
 BUDGETS = {
-    "compiler and runtime": 11830,
-    "CUDA target": 7890,
+    "compiler and runtime": 12030,
+    "CUDA target": 8090,
     "checking machinery": 2660,
     "jit, explain and profile": 3390,
-    "Tensor, gradients, nn and interop": 10030,
+    "Tensor, gradients, nn and interop": 10050,
 }
 CHECKS = re.compile(
     r"tinytensor/(ops/(interpret|verify|text|fold|philox|block_|uniform)|schedule/check)"
