@@ -89,6 +89,7 @@ class Probe:
 Key = tuple[Structure, tuple[int, ...], str, tuple[object, ...]]
 
 _SCHEDULES: OrderedDict[Key, Replay] = OrderedDict()
+_COMPUTED: OrderedDict[int, None] = OrderedDict()  # graphs that were asked for
 # Probes that were computed, with the leaves of their numbers as nodes: read at the next host read.
 _UNREAD: list[Probe] = []
 _LOCK = ForkSafeLock()
@@ -176,12 +177,14 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
         begin = now() if WATCHES else None
         unread = _unread_leaves(roots)
         asked = UnknownGraph([contents_of(root.uop) for root in roots])
-        held = [] if asked.is_plain else _held_below(asked, roots)
+        name = None if asked.is_plain else _name_of(asked)
+        held = [] if name is None or name in _COMPUTED else _held_below(asked, roots)
         if held:
             roots = [*roots, *held]
             del asked, unread  # who sees what is unread counts references
             unread = _unread_leaves(roots)
             asked = UnknownGraph([contents_of(root.uop) for root in roots])
+            name = _name_of(asked)
         graph, known = _resolve_copies(asked)
         if CAPTURES:
             note_forward(known)
@@ -197,7 +200,9 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
         # A value that is computed over another one must reach its holder.
         with uninterrupted(bool(unread)):
             made = {name: run() for name, run in ready.items()}
-            _note_lost(asked.order)
+            if name is None and graph.is_new:
+                name = _name_of(asked)
+            _note_computed(asked, name)
             leaves = [_hold(root, made[root.device][node]) for node, root in pairs]
         if held:
             _refer({root.uop: leaf for root, leaf in zip(roots, leaves, strict=True) if root.why})
@@ -226,10 +231,22 @@ def _lost() -> None:
     """Stand for the leaf of a value that was computed and not kept."""
 
 
-def _note_lost(computed: Sequence[UOp]) -> None:
-    """Note of all but views and leaves that they were computed, and that nobody keeps them yet."""
+def _name_of(asked: Graph) -> int:
+    """Return what graphs of one structure share, before anything is added to them."""
+    return hash(tuple(asked.facts))
+
+
+def _note_computed(asked: Graph, name: int | None) -> None:
+    """Note of all but views and leaves that they were computed, and that nobody keeps them yet.
+
+    A graph that has a name is not weighed again: it has grown from none, and its plan is there.
+    """
+    if name is not None:
+        _COMPUTED[name] = None
+        if len(_COMPUTED) > MOST_SCHEDULES:
+            _COMPUTED.popitem(last=False)
     lost = _lost
-    for node in computed:
+    for node in asked.order:
         if (node.attrs is None or node.op is REDUCE) and node.computed is None:
             node.computed = lost
 
@@ -511,6 +528,7 @@ def _replay_for(graph: Graph, replaceable: dict[UOp, UOp], device: AnyDevice) ->
     key = (structure, tuple(map(value_of, variables)), device.name, options)
     known = _SCHEDULES.get(key)
     if known is None or not _shows_enough(known):
+        graph.is_new = True
         is_told = wants_schedule() or config.debug or config.verify or config.stress
         is_kept = not is_told and not variables and config.tune != "1"
         stamp = winners_stamp() if is_kept and config.tune == "stored" else ""

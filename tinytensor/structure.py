@@ -57,7 +57,7 @@ class Graph:
     numbers. It is not plain where a node is SPECIAL, or its value was computed before.
     """
 
-    ends_at_known = False
+    ends_at_known = is_new = False  # new: a plan was made for it, or looked up on the disk
     known: Mapping[UOp, UOp] = {}
     why: Mapping[UOp, str] = {}  # roots that nobody asked for are stored
 

@@ -115,6 +115,17 @@ def test_graphs_of_rebound_state_do_not_grow(loop, mode, plans):
         assert max(leaves[WARM:]) <= max(leaves[:WARM])
 
 
+def test_a_graph_that_came_before_is_computed_as_it_was(plans):
+    """What each step makes of the same constants, such as a mask, is no state that grows."""
+    for step in range(3):
+        scores = Tensor(START.astype(np.float32) + step) * (Tensor.ones(3, 4).tril() * 2 - 1)
+
+        expected = (START + step) * (np.tril(np.ones((3, 4))) * 2 - 1)
+        assert scores.sum().item() == expected.sum()
+
+    assert len(plans) <= 1
+
+
 def test_the_gradient_through_state_that_was_read_is_the_same():
     def slope(is_read):
         start, weights = tensors(requires_grad=True)
