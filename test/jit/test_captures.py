@@ -387,6 +387,16 @@ def test_equal_numbers_are_other_objects_and_no_other_call():
     assert not np.signbit(jitted(x).numpy()).any()
 
 
+def test_a_global_that_is_called_like_a_builtin_is_noticed(monkeypatch):
+    monkeypatch.setitem(globals(), "input", 2.0)
+    x = on_cpu([1.0, 2.0])
+    jitted = armed(lambda x: x * input, x)
+
+    monkeypatch.setitem(globals(), "input", 3.0)
+
+    assert jitted(x).tolist() == [3.0, 6.0]
+
+
 def test_a_cell_that_is_empty_at_first_is_noticed_when_it_is_filled():
     def make():
         def function(x):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
@@ -145,7 +144,7 @@ def _watch_function(function: FunctionType, trace: Trace) -> list[object]:
         found += _watch_value(trace, (id(cell), name), name, Place(cell))
     space = function.__globals__
     for name in _global_names(function.__code__):
-        if name in space and name not in vars(builtins):
+        if name in space:
             found += _watch_value(trace, (id(space), name), name, Place(space, name))
     return found
 
