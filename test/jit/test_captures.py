@@ -1,6 +1,7 @@
 """What a function reads outside of its arguments is compared at each call, in C too."""
 
 import random
+import sys
 import threading
 from functools import partial
 from types import BuiltinFunctionType
@@ -504,6 +505,35 @@ def test_threads_that_exchange_what_is_captured_harm_nothing(seed):
     is_over.set()
     for each in threads:
         each.join()
+
+    assert wrong == []
+
+
+def test_threads_that_call_kinds_in_turn_make_no_ring_of_ways(seed):
+    jitted = jit(lambda x: x + 1)
+    calls = [on_cpu(np.zeros(size)) for size in range(1, 31)]
+    for x in 3 * calls:
+        jitted(x)
+    wrong = []
+
+    def work(number):
+        rng = random.Random(seed + number)
+        try:
+            for _ in range(4000):
+                jitted(rng.choice(calls))
+        except RecursionError as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        sys.setswitchinterval(interval)
 
     assert wrong == []
 
