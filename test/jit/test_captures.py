@@ -398,6 +398,17 @@ def test_a_global_that_is_called_like_a_builtin_is_noticed(monkeypatch):
     assert jitted(x).tolist() == [3.0, 6.0]
 
 
+def test_an_attribute_of_another_name_is_noticed():
+    held = Holder()
+    held.scale, held.shift = 2.0, 1.0
+    x = on_cpu([1.0, 2.0])
+    jitted = armed(lambda x: x * held.scale + held.shift, x)
+
+    held.__dict__ = {"shift": 2.0, "scale": 1.0}
+
+    assert jitted(x).tolist() == [3.0, 4.0]
+
+
 def test_a_cell_that_is_empty_at_first_is_noticed_when_it_is_filled():
     def make():
         def function(x):

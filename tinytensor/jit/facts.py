@@ -185,11 +185,12 @@ def parts_outside(value: object) -> list[object] | None:
     """Return what a nest, or an object of a class of the user's, holds."""
     if isinstance(value, (list, tuple)):
         return list(value)
-    if isinstance(value, dict):
-        return [*value, *value.values()]
     kind: Any = type(value)  # Any: mypy misses the hash of a class
-    is_looked_into = _is_of_user(kind) and hasattr(value, "__dict__")
-    return [*vars(value).values()] if is_looked_into else None
+    is_dict = isinstance(value, dict)
+    if not is_dict and not (_is_of_user(kind) and hasattr(value, "__dict__")):
+        return None
+    held: Any = value if is_dict else vars(value)
+    return [*held, *held.values()]
 
 
 @lru_cache(maxsize=1024)  # asked at each call
