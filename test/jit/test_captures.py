@@ -409,6 +409,19 @@ def test_an_attribute_of_another_name_is_noticed():
     assert jitted(x).tolist() == [3.0, 4.0]
 
 
+def test_what_a_default_holds_is_noticed():
+    x = on_cpu([1.0, 2.0])
+
+    def function(x, weights=[2.0], *, shift={"by": 1.0}):  # noqa: B006 - it is looked into
+        return x * weights[0] + shift["by"]
+
+    jitted = armed(function, x)
+    function.__defaults__[0][0] = 3.0
+    assert jitted(x).tolist() == [4.0, 7.0]
+    function.__kwdefaults__["shift"]["by"] = 0.0
+    assert jitted(x).tolist() == [3.0, 6.0]
+
+
 def test_a_cell_that_is_empty_at_first_is_noticed_when_it_is_filled():
     def make():
         def function(x):

@@ -138,7 +138,9 @@ def _plain_function(value: object) -> FunctionType | None:
 
 def _watch_function(function: FunctionType, trace: Trace) -> list[object]:
     """Watch what one function reads; return the values it found there."""
-    found: list[object] = []
+    found = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    watch_objects(trace, found)
+    trace.kept += found
     outer = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     for name, cell in outer:
         found += _watch_value(trace, (id(cell), name), name, Place(cell))
