@@ -533,6 +533,17 @@ def test_threads_that_exchange_what_is_captured_harm_nothing(seed):
     assert wrong == []
 
 
+def test_what_a_trace_only_reads_keeps_its_memory():
+    weight, x = on_cpu([2.0]), on_cpu([1.0])
+    armed(lambda x: x * weight, x)
+    memory = weight.cell.memory
+    assert memory is not None
+
+    jit(lambda x: x * weight + 1)(x)
+
+    assert weight.cell.memory is memory
+
+
 def test_threads_that_call_kinds_in_turn_make_no_ring_of_ways(seed):
     jitted = jit(lambda x: x + 1)
     calls = [on_cpu(np.zeros(size)) for size in range(1, 31)]
