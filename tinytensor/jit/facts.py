@@ -130,10 +130,8 @@ def _plain_function(value: object) -> FunctionType | None:
     value = getattr(value, "__wrapped__", value)
     if not isinstance(value, FunctionType):
         return None
-    origin = value.__module__ or ""
-    is_ours = origin == PACKAGE or origin.startswith(PACKAGE + ".")
-    is_library = origin.partition(".")[0] in sys.stdlib_module_names
-    return None if is_ours or is_library else value
+    origin = (value.__module__ or "").partition(".")[0]
+    return None if origin == PACKAGE or origin in sys.stdlib_module_names else value
 
 
 def _watch_function(function: FunctionType, trace: Trace) -> list[object]:
@@ -141,8 +139,7 @@ def _watch_function(function: FunctionType, trace: Trace) -> list[object]:
     found = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     watch_objects(trace, found)
     trace.kept += found
-    outer = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    for name, cell in outer:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         found += _watch_value(trace, (id(cell), name), name, Place(cell))
     space = function.__globals__
     for name in _global_names(function.__code__):
@@ -188,11 +185,9 @@ def parts_outside(value: object) -> list[object] | None:
     if isinstance(value, (list, tuple)):
         return list(value)
     kind: Any = type(value)  # Any: mypy misses the hash of a class
-    is_dict = isinstance(value, dict)
-    if not is_dict and not (_is_of_user(kind) and hasattr(value, "__dict__")):
-        return None
-    held: Any = value if is_dict else vars(value)
-    return [*held, *held.values()]
+    is_looked_into = _is_of_user(kind) and hasattr(value, "__dict__")
+    held: Any = value if isinstance(value, dict) else vars(value) if is_looked_into else None
+    return None if held is None else [*held, *held.values()]
 
 
 @lru_cache(maxsize=1024)  # asked at each call
