@@ -216,7 +216,7 @@ def _hold(root: Root, found: UOp) -> UOp:
     uop = root.uop
     leaf = _with_shape(found, uop)
     # A constant is cheaper than its memory, and the fill of a PAD must stay one.
-    if uop is not leaf and not _is_constant(uop) and contents_of(uop) is not leaf:
+    if uop is not leaf and _unviewed(uop).op is not CONST and contents_of(uop) is not leaf:
         uop.computed = partial(_same, leaf) if root.why else weakref.ref(leaf)
     if root.keep is not None:
         root.keep(leaf)
@@ -261,7 +261,9 @@ def _held_below(asked: Graph, roots: Sequence[Root]) -> list[Root]:
     if all([node.computed is _weighed for node in lost]):
         return []
     holders = {contents_of(each.uop): each for each in _waiting_holders()}
-    held = holders.keys() & asked.numbers.keys()
+    # Who waits outside of the graph holds what he reads of it, too, if that was not lost before.
+    read = [each for each in walk([*holders], stop=asked.numbers) if each in asked.numbers]
+    held = {*map(_unviewed, read)}.difference(lost) | (holders.keys() & asked.numbers.keys())
     device, site = roots[0].device, roots[0].site
     if held.issubset(asked.roots) or any([root.device != device for root in roots]):
         _note_weighed(lost)
@@ -271,7 +273,8 @@ def _held_below(asked: Graph, roots: Sequence[Root]) -> list[Root]:
     stored = []
     for each in weigh(asked.roots, ends, lost, held, Device[device].target):
         if each.is_stored:
-            root = holders[each.node].root(device, site)
+            holder = holders.get(each.node)
+            root = Root(each.node, device, site) if holder is None else holder.root(device, site)
             stored.append(replace(root, why=each.reason))
         else:
             _note_weighed(lost.intersection(each.inside))
@@ -325,10 +328,10 @@ def contents_of(node: UOp) -> UOp:
     return node
 
 
-def _is_constant(node: UOp) -> bool:
+def _unviewed(node: UOp) -> UOp:
     while node.op in VIEWS:
         node = node.operands[0]
-    return node.op is CONST
+    return node
 
 
 def _with_shape(leaf: UOp, root: UOp) -> UOp:

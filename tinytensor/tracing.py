@@ -152,7 +152,8 @@ class Trace:
     def restore(self) -> None:
         """Make tensors from outside what they were before the call."""
         for cell, state in self.cells.items():
-            cell.write(state.uop)
+            if cell.uop is not state.uop:  # else other threads may be reading its memory
+                cell.write(state.uop)
             cell.leaf, cell.lifted, cell.replaced = state.leaf, state.lifted, None
         for each in self.tensors.values():
             tensor = each.tensor()

@@ -55,6 +55,22 @@ def crossed(make, start, weights):
         yield one.sum()
 
 
+def at_once(make, start, weights):
+    """Two states, each made of both as they were, of which one is read."""
+    one, other = start, start + 1
+    for _ in range(STEPS):
+        one, other = (one * 3 + other) % 101, (other * 2 + one) % 101
+        yield one.sum()
+
+
+def three_at_once(make, start, weights):
+    """Three states, each made of two as they were, of which one is read."""
+    one, two, three = start, start + 1, start + 2
+    for _ in range(STEPS):
+        one, two, three = (one + two) % 101, (two + three) % 101, (three + one) % 101
+        yield one.sum()
+
+
 def rolled(make, start, weights):
     """The last rows that were seen, joined anew."""
     rows = start
@@ -63,7 +79,7 @@ def rolled(make, start, weights):
         yield rows.sum()
 
 
-LOOPS = [rebound, read_in_part, compared, read_behind, crossed, rolled]
+LOOPS = [rebound, read_in_part, compared, read_behind, crossed, at_once, three_at_once, rolled]
 
 
 def joined(parts):

@@ -183,6 +183,25 @@ def test_what_a_module_of_the_user_raises_stays_what_it_is():
         Picky()(3)
 
 
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: zeros(2, 3).sum(dim=0, axis=1), "axis"),
+        (lambda: zeros(2, 3).sum(0, keepdim=True, keepdims=False), "keepdims"),
+        (lambda: zeros(2, 3).flip(axis=0), "axis"),
+        (lambda: nn.functional.dropout(zeros(2, 3), axis=1), "axis"),
+    ],
+)
+def test_a_name_of_numpys_stands_for_no_option_that_is_given_or_missing(call, name):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+        call()
+
+
+def test_a_type_that_is_no_dtype_is_named():
+    with pytest.raises(TypeError, match="^zeros: dtype cannot be this: type float32; it must be"):
+        tt.zeros(2, dtype=np.float32)
+
+
 @pytest.mark.parametrize(("kind", "dtype"), [(float, tt.float64), (int, tt.int64), (bool, tt.bool)])
 def test_what_python_calls_so_is_a_dtype(kind, dtype):
     x = Tensor([1.5, 0.0])

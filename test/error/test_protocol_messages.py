@@ -12,7 +12,7 @@ from tinytensor import Tensor
         (lambda: Tensor(2, 3), "Tensor: dtype cannot be this: int 3; it must be a dtype or None."),
         (
             lambda: tinytensor.ones(2, dtype=bytes),
-            "ones: dtype cannot be this: type; it must be a dtype or None.",
+            "ones: dtype cannot be this: type bytes; it must be a dtype or None.",
         ),
         (
             lambda: tinytensor.tensor([1.0], dtype="float32"),

@@ -1,6 +1,7 @@
 """What a function reads outside of its arguments is compared at each call, in C too."""
 
 import random
+import sys
 import threading
 from functools import partial
 from types import BuiltinFunctionType
@@ -387,6 +388,40 @@ def test_equal_numbers_are_other_objects_and_no_other_call():
     assert not np.signbit(jitted(x).numpy()).any()
 
 
+def test_a_global_that_is_called_like_a_builtin_is_noticed(monkeypatch):
+    monkeypatch.setitem(globals(), "input", 2.0)
+    x = on_cpu([1.0, 2.0])
+    jitted = armed(lambda x: x * input, x)
+
+    monkeypatch.setitem(globals(), "input", 3.0)
+
+    assert jitted(x).tolist() == [3.0, 6.0]
+
+
+def test_an_attribute_of_another_name_is_noticed():
+    held = Holder()
+    held.scale, held.shift = 2.0, 1.0
+    x = on_cpu([1.0, 2.0])
+    jitted = armed(lambda x: x * held.scale + held.shift, x)
+
+    held.__dict__ = {"shift": 2.0, "scale": 1.0}
+
+    assert jitted(x).tolist() == [3.0, 4.0]
+
+
+def test_what_a_default_holds_is_noticed():
+    x = on_cpu([1.0, 2.0])
+
+    def function(x, weights=[2.0], *, shift={"by": 1.0}):  # noqa: B006 - it is looked into
+        return x * weights[0] + shift["by"]
+
+    jitted = armed(function, x)
+    function.__defaults__[0][0] = 3.0
+    assert jitted(x).tolist() == [4.0, 7.0]
+    function.__kwdefaults__["shift"]["by"] = 0.0
+    assert jitted(x).tolist() == [3.0, 6.0]
+
+
 def test_a_cell_that_is_empty_at_first_is_noticed_when_it_is_filled():
     def make():
         def function(x):
@@ -494,6 +529,46 @@ def test_threads_that_exchange_what_is_captured_harm_nothing(seed):
     is_over.set()
     for each in threads:
         each.join()
+
+    assert wrong == []
+
+
+def test_what_a_trace_only_reads_keeps_its_memory():
+    weight, x = on_cpu([2.0]), on_cpu([1.0])
+    armed(lambda x: x * weight, x)
+    memory = weight.cell.memory
+    assert memory is not None
+
+    jit(lambda x: x * weight + 1)(x)
+
+    assert weight.cell.memory is memory
+
+
+def test_threads_that_call_kinds_in_turn_make_no_ring_of_ways(seed):
+    jitted = jit(lambda x: x + 1)
+    calls = [on_cpu(np.zeros(size)) for size in range(1, 31)]
+    for x in 3 * calls:
+        jitted(x)
+    wrong = []
+
+    def work(number):
+        rng = random.Random(seed + number)
+        try:
+            for _ in range(4000):
+                jitted(rng.choice(calls))
+        except RecursionError as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        sys.setswitchinterval(interval)
 
     assert wrong == []
 

@@ -80,6 +80,12 @@ def test_pad_with_any_value(value):
     assert_bits(Tensor(CUBE).pad((1, 2, 0, 1), value=value), expected)
 
 
+def test_sizes_of_a_pad_may_be_of_numpys():
+    sizes = np.array([1, 2])
+
+    assert_bits(Tensor(CUBE).pad([*sizes]), np.pad(CUBE, ((0, 0), (0, 0), (1, 2))))
+
+
 def test_negative_pads_crop():
     assert_bits(Tensor(CUBE).pad((-1, 2, 1, -2)), np.pad(CUBE[:, :1, 1:], ((0, 0), (1, 0), (0, 2))))
     assert Tensor([1, 2]).pad((-1, -1)).shape == (0,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
@@ -131,21 +130,20 @@ def _plain_function(value: object) -> FunctionType | None:
     value = getattr(value, "__wrapped__", value)
     if not isinstance(value, FunctionType):
         return None
-    origin = value.__module__ or ""
-    is_ours = origin == PACKAGE or origin.startswith(PACKAGE + ".")
-    is_library = origin.partition(".")[0] in sys.stdlib_module_names
-    return None if is_ours or is_library else value
+    origin = (value.__module__ or "").partition(".")[0]
+    return None if origin == PACKAGE or origin in sys.stdlib_module_names else value
 
 
 def _watch_function(function: FunctionType, trace: Trace) -> list[object]:
     """Watch what one function reads; return the values it found there."""
-    found: list[object] = []
-    outer = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    for name, cell in outer:
+    found = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    watch_objects(trace, found)
+    trace.kept += found
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         found += _watch_value(trace, (id(cell), name), name, Place(cell))
     space = function.__globals__
     for name in _global_names(function.__code__):
-        if name in space and name not in vars(builtins):
+        if name in space:
             found += _watch_value(trace, (id(space), name), name, Place(space, name))
     return found
 
@@ -186,11 +184,10 @@ def parts_outside(value: object) -> list[object] | None:
     """Return what a nest, or an object of a class of the user's, holds."""
     if isinstance(value, (list, tuple)):
         return list(value)
-    if isinstance(value, dict):
-        return [*value, *value.values()]
     kind: Any = type(value)  # Any: mypy misses the hash of a class
     is_looked_into = _is_of_user(kind) and hasattr(value, "__dict__")
-    return [*vars(value).values()] if is_looked_into else None
+    held: Any = value if isinstance(value, dict) else vars(value) if is_looked_into else None
+    return None if held is None else [*held, *held.values()]
 
 
 @lru_cache(maxsize=1024)  # asked at each call

@@ -35,6 +35,7 @@ MOST_REMARKS = 64
 MOST_REFUSALS = 3  # after so many calls of a kind without a program none is looked for
 # A trace writes to tensors that other threads may trace, too.
 TRACING = ForkSafeLock()
+LINKING = ForkSafeLock()  # two that link ways at once would make a ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +218,11 @@ class Jitted(Generic[P, R]):
         def way(*args: P.args, **kwargs: P.kwargs) -> Any:  # noqa: ANN401 - what the function gives
             return known()._call(*args, **kwargs)
 
-        for each in reversed(self._armed):
-            assert each.direct is not None, "only what C makes is armed"
-            each.tally.next, way = way, each.direct
-        self.__call__ = way
+        with LINKING:
+            for each in reversed(self._armed):
+                assert each.direct is not None, "only what C makes is armed"
+                each.tally.next, way = way, each.direct
+            self.__call__ = way
 
     def _keep(self, entry: Entry) -> None:
         """Keep a program; the oldest one goes where there are too many."""

@@ -213,10 +213,9 @@ static const struct demand *fit_pairs(const struct call *call, const struct dema
 {
     const struct demand *part = demand + 1;
     PyObject *key, *value;
-    int is_value = demand->look == VARIABLES;
-    if (PyDict_Size(dict) * (2 - is_value) != (long)demand->parts)
+    if (PyDict_Size(dict) * 2 != (long)demand->parts)
         return 0;
-    for (; is_value < 2; is_value++)
+    for (int is_value = 0; is_value < 2; is_value++)
         for (long at = 0; part && PyDict_Next(dict, &at, &key, &value);)
             part = fit(call, part, is_value ? value : key, tensors);
     return part;

@@ -52,7 +52,7 @@ def weigh_held(
 
     What is below the ends is not looked at; `lost` were computed before, and nobody keeps them. Of
     values made of one another the lowest is weighed: what lies above it can be made of it.
-    Cost: linear in the graph, for each node is counted for one value.
+    Cost: linear in the graph, and in what each value that is weighed is made of.
     """
     nodes = walk(roots, stop=ends)
     fresh = _read_by_fresh(nodes, roots, lost) if held & lost else set()
@@ -62,8 +62,9 @@ def weigh_held(
         if node not in held or node in roots or (node in lost and node not in fresh):
             continue
         inside = [each for each in walk([node], stop=counted) if each not in counted]
-        if not lost.isdisjoint(inside):
-            counted.update(inside)
+        is_clean = lost.isdisjoint(inside)
+        counted.update(inside if is_clean else [node])
+        if not is_clean:
             verdicts.append(_weigh(node, inside, lost, target))
     return verdicts
 

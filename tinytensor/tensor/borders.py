@@ -8,6 +8,7 @@ from typing import Self
 from tinytensor.errors import ShapeError
 from tinytensor.ops.uop import Number
 from tinytensor.tensor import nodes
+from tinytensor.tensor.axes import flat_sizes
 from tinytensor.tensor.host import check_number
 from tinytensor.tensor.joining import join
 from tinytensor.tensor.slicing import Slicing
@@ -39,9 +40,10 @@ class Borders(Slicing):
         """
         if mode not in MODES:
             raise ValueError(f"pad: no such mode: {mode!r}; it must be one of {', '.join(MODES)}.")
-        pairs = list(zip(pad[::2], pad[1::2], strict=False))
-        if len(pad) % 2 or len(pairs) > self.ndim:
-            sentence = f"pad: sizes do not pair with axes: {tuple(pad)} for shape {self.shape}"
+        sizes = flat_sizes(pad)
+        pairs = list(zip(sizes[::2], sizes[1::2], strict=False))
+        if len(sizes) % 2 or len(pairs) > self.ndim:
+            sentence = f"pad: sizes do not pair with axes: {sizes} for shape {self.shape}"
             raise ShapeError(f"{sentence}; there must be two an axis, for at most all axes.")
         borders = [(0, 0)] * (self.ndim - len(pairs)) + pairs[::-1]
         if mode == "constant":

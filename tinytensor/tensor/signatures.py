@@ -99,6 +99,8 @@ def is_of(kinds: list[Kind], value: Value) -> bool:
 
 def described(value: Value, is_inside: bool = False) -> str:
     """Write a value after its type, and a Tensor's shape alone: its values may not be there."""
+    if isinstance(value, type):
+        return f"type {value.__name__}"
     name, shape = type(value).__name__, getattr(value, "shape", None)
     if isinstance(value, (list, tuple)):
         return f"{name} [{', '.join([described(each, True) for each in value[:4]])}]"
@@ -137,13 +139,15 @@ def explained(function: Function) -> Function:
         try:
             return function(*args, **options)
         except Exception:
+            signature = inspect.signature(function)
+            known = {old: new for old, new in NUMPY_NAMES.items() if new in signature.parameters}
+            named = {known.get(name, name): value for name, value in options.items()}
             types = [each for each in (*args, *options.values()) if isinstance(each, type)]
-            if PYTHON_DTYPES.keys() & types or NUMPY_NAMES.keys() & options:
-                named = {NUMPY_NAMES.get(name, name): value for name, value in options.items()}
+            is_other = PYTHON_DTYPES.keys() & types or named.keys() != options.keys()
+            if is_other and len(named) == len(options):
                 return call(*map(as_dtype, args), **{n: as_dtype(v) for n, v in named.items()})
             who = function.__name__.removeprefix("__").removesuffix("__")
             teller = type(args[0]).__name__ if who in OF_OBJECTS else who
-            signature = inspect.signature(function)
             try:
                 given = signature.bind(*args, **options)
             except TypeError as mismatch:
