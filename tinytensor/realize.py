@@ -177,14 +177,14 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
         begin = now() if WATCHES else None
         unread = _unread_leaves(roots)
         asked = UnknownGraph([contents_of(root.uop) for root in roots])
-        name = None if asked.is_plain else _name_of(asked)
-        held = [] if name is None or name in _COMPUTED else _held_below(asked, roots)
+        kind = None if asked.is_plain else _kind_of(asked)
+        held = [] if kind is None or kind in _COMPUTED else _held_below(asked, roots)
         if held:
             roots = [*roots, *held]
             del asked, unread  # who sees what is unread counts references
             unread = _unread_leaves(roots)
             asked = UnknownGraph([contents_of(root.uop) for root in roots])
-            name = _name_of(asked)
+            kind = _kind_of(asked)
         graph, known = _resolve_copies(asked)
         if CAPTURES:
             note_forward(known)
@@ -200,9 +200,9 @@ def realize(roots: Sequence[Root]) -> list[UOp]:
         # A value that is computed over another one must reach its holder.
         with uninterrupted(bool(unread)):
             made = {name: run() for name, run in ready.items()}
-            if name is None and graph.is_new:
-                name = _name_of(asked)
-            _note_computed(asked, name)
+            if kind is None and graph.is_new:
+                kind = _kind_of(asked)
+            _note_computed(asked, kind)
             leaves = [_hold(root, made[root.device][node]) for node, root in pairs]
         if held:
             _refer({root.uop: leaf for root, leaf in zip(roots, leaves, strict=True) if root.why})
@@ -231,18 +231,18 @@ def _lost() -> None:
     """Stand for the leaf of a value that was computed and not kept."""
 
 
-def _name_of(asked: Graph) -> int:
+def _kind_of(asked: Graph) -> int:
     """Return what graphs of one structure share, before anything is added to them."""
     return hash(tuple(asked.facts))
 
 
-def _note_computed(asked: Graph, name: int | None) -> None:
+def _note_computed(asked: Graph, kind: int | None) -> None:
     """Note of all but views and leaves that they were computed, and that nobody keeps them yet.
 
-    A graph that has a name is not weighed again: it has grown from none, and its plan is there.
+    A graph of a kind that was computed is not weighed: it has grown from none, and its plan is there.
     """
-    if name is not None:
-        _COMPUTED[name] = None
+    if kind is not None:
+        _COMPUTED[kind] = None
         if len(_COMPUTED) > MOST_SCHEDULES:
             _COMPUTED.popitem(last=False)
     lost = _lost

@@ -14,7 +14,7 @@ FUNCTION_LINES = 40
 DEPTH = 4
 # docs/decisions/code-budget.md says why these five are counted as they are.
 BUDGETS = {
-    "compiler and runtime": 12040,
+    "compiler and runtime": 12050,
     "CUDA target": 8090,
     "checking machinery": 2660,
     "jit, explain and profile": 3390,
