@@ -239,7 +239,7 @@ def _kind_of(asked: Graph) -> int:
 def _note_computed(asked: Graph, kind: int | None) -> None:
     """Note of all but views and leaves that they were computed, and that nobody keeps them yet.
 
-    A graph of a kind that was computed is not weighed: it has grown from none, and its plan is there.
+    A graph of a kind that was computed is not weighed: it grew from none, and its plan is there.
     """
     if kind is not None:
         _COMPUTED[kind] = None
