@@ -20,9 +20,9 @@ from tinytensor.dtype import DType, dtypes
 from tinytensor.errors import CompileError, IndexOutOfRange, Site, TraceError
 from tinytensor.lazy import lazy_import
 from tinytensor.ops.attrs import CheckAttrs
-from tinytensor.ops.op import VIEWS, Op
+from tinytensor.ops.op import Op
 from tinytensor.ops.size import are_same, value_of
-from tinytensor.ops.uop import UOp, buffer, nbytes_of, substitute_all, walk
+from tinytensor.ops.uop import UOp, below_views, buffer, nbytes_of, substitute_all, walk
 from tinytensor.program_cache import winners_stamp
 from tinytensor.records import dataclass
 from tinytensor.replay import Replay
@@ -216,7 +216,7 @@ def _hold(root: Root, found: UOp) -> UOp:
     uop = root.uop
     leaf = _with_shape(found, uop)
     # A constant is cheaper than its memory, and the fill of a PAD must stay one.
-    if uop is not leaf and _unviewed(uop).op is not CONST and contents_of(uop) is not leaf:
+    if uop is not leaf and below_views(uop).op is not CONST and contents_of(uop) is not leaf:
         uop.computed = partial(_same, leaf) if root.why else weakref.ref(leaf)
     if root.keep is not None:
         root.keep(leaf)
@@ -263,7 +263,7 @@ def _held_below(asked: Graph, roots: Sequence[Root]) -> list[Root]:
     holders = {contents_of(each.uop): each for each in _waiting_holders()}
     # Who waits outside of the graph holds what he reads of it, too, if that was not lost before.
     read = [each for each in walk([*holders], stop=asked.numbers) if each in asked.numbers]
-    held = {*map(_unviewed, read)}.difference(lost) | (holders.keys() & asked.numbers.keys())
+    held = {*map(below_views, read)}.difference(lost) | (holders.keys() & asked.numbers.keys())
     device, site = roots[0].device, roots[0].site
     if held.issubset(asked.roots) or any([root.device != device for root in roots]):
         _note_weighed(lost)
@@ -324,12 +324,6 @@ def _planning() -> ModuleType:
 def contents_of(node: UOp) -> UOp:
     """Return the node with the same memory: a reshaped value is stored like the value itself."""
     while node.op is RESHAPE or node.op is DETACH:
-        node = node.operands[0]
-    return node
-
-
-def _unviewed(node: UOp) -> UOp:
-    while node.op in VIEWS:
         node = node.operands[0]
     return node
 

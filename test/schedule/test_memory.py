@@ -14,11 +14,10 @@ from tinytensor.ops.interpret_indexed import run_kernel
 from tinytensor.ops.kernel import Kernel, Param
 from tinytensor.ops.op import Op
 from tinytensor.ops.ranges import open_ranges
-from tinytensor.ops.uop import UOp, buffer, by_number, make_range, nbytes_of, walk
+from tinytensor.ops.uop import UOp, below_views, buffer, by_number, make_range, nbytes_of, walk
 from tinytensor.schedule.kernels import KernelCall
 from tinytensor.schedule.lower_views import ZERO
 from tinytensor.schedule.memory import assign_memory
-from tinytensor.schedule.region import below_views
 from tinytensor.schedule.schedule import Options, schedule
 from tinytensor.schedule.take_over import may_take, merge_params
 from tinytensor.target import CPU_AVX512

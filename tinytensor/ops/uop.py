@@ -14,7 +14,7 @@ from tinytensor.dtype import DType, decode, dtypes, encode
 from tinytensor.errors import InternalError
 from tinytensor.ops import attrs as a
 from tinytensor.ops.infer import INFER
-from tinytensor.ops.op import Op
+from tinytensor.ops.op import VIEWS, Op
 
 Key = tuple[Op, DType, tuple["UOp", ...], object]
 Number = bool | int | float
@@ -292,6 +292,13 @@ def make_variable(number: int, least: int, most: int) -> UOp:
 def make_param(dtype: DType, number: int, elements: int) -> UOp:
     """Return a kernel's buffer, by its number."""
     return UOp(Op.PARAM, dtype, (), a.ParamAttrs(number, elements))
+
+
+def below_views(node: UOp) -> UOp:
+    """Return what the views above it show."""
+    while node.op in VIEWS:
+        node = node.operands[0]
+    return node
 
 
 def walk(roots: Iterable[UOp], stop: Container[UOp] = frozenset()) -> list[UOp]:

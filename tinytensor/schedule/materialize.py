@@ -21,7 +21,7 @@ from tinytensor.ops.attrs import Combine
 from tinytensor.ops.kernel import Contraction
 from tinytensor.ops.op import ELEMENTWISE, VIEWS, Op
 from tinytensor.ops.size import elements_now
-from tinytensor.ops.uop import UOp, nbytes_of
+from tinytensor.ops.uop import UOp, below_views, nbytes_of
 from tinytensor.records import dataclass
 from tinytensor.schedule.contraction import path_below, path_to_product, path_to_sum, widens
 from tinytensor.schedule.cost import (
@@ -42,7 +42,6 @@ from tinytensor.schedule.region import (
     MOST_READS,
     Region,
     RegionBuilder,
-    below_views,
     source_of,
 )
 from tinytensor.schedule.rows import SHARED_KERNELS, space_of

@@ -12,9 +12,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from tinytensor.ops.kernel import Decision
-from tinytensor.ops.op import ELEMENTWISE, VIEWS, Mark, Op
+from tinytensor.ops.op import ELEMENTWISE, Mark, Op
 from tinytensor.ops.size import elements_now
-from tinytensor.ops.uop import UOp
+from tinytensor.ops.uop import UOp, below_views
 from tinytensor.schedule.describe import Draft
 from tinytensor.schedule.lower_views import Index, ranges_over, reshape_index
 
@@ -245,12 +245,5 @@ def _position_through(node: UOp, place: Index) -> Index:
 def source_of(region: Region, node: UOp) -> UOp:
     """Return the member that holds a view's elements: views are not stored for a reader."""
     while node.op in BIJECTIVE and node.operands[0] in region.position:
-        node = node.operands[0]
-    return node
-
-
-def below_views(node: UOp) -> UOp:
-    """Return what the views above it show."""
-    while node.op in VIEWS:
         node = node.operands[0]
     return node
