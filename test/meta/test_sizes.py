@@ -15,7 +15,7 @@ DEPTH = 4
 # docs/decisions/code-budget.md says why these five are counted as they are.
 BUDGETS = {
     "compiler and runtime": 12050,
-    "CUDA target": 8090,
+    "CUDA target": 8100,
     "checking machinery": 2660,
     "jit, explain and profile": 3390,
     "Tensor, gradients, nn and interop": 10050,

@@ -3,11 +3,13 @@
 import pytest
 
 from tinytensor.codegen.plans.tiling_cuda import (
+    FMA_TILINGS,
     RESERVED_BYTES,
     Work,
     rank_fma_tilings,
     rank_mma_tilings,
     shared_for_a_share,
+    takes_too_many,
 )
 from tinytensor.target import SM90A
 
@@ -86,6 +88,14 @@ def test_no_multiprocessor_takes_more_than_its_share(blocks, most):
     held = SM90A.shared_bytes + RESERVED_BYTES
 
     assert held // taken == most
+
+
+@pytest.mark.parametrize(("n", "expected"), [(2048, False), (1024, True)])
+def test_registers_may_hold_no_more_than_the_share_as_it_is(n, expected):
+    """Two blocks of 128 x 128 fill the registers: of 256 blocks two are the share, of 64 one."""
+    (large,) = [each for each in FMA_TILINGS if each.name == "large"]
+
+    assert takes_too_many(large, Work(1, n, n, 4), SM90A) is expected
 
 
 def test_many_blocks_go_where_there_is_room():

@@ -18,7 +18,12 @@ from tinytensor.codegen.plans.flatten import (
     flatten,
     is_symmetric,
 )
-from tinytensor.codegen.plans.tiling_cuda import BlockTiling, Work, shared_for_a_share
+from tinytensor.codegen.plans.tiling_cuda import (
+    BlockTiling,
+    Work,
+    shared_for_a_share,
+    takes_too_many,
+)
 from tinytensor.dtype import DType
 from tinytensor.ops.kernel import Contraction, Kernel
 from tinytensor.ops.op import Op
@@ -137,7 +142,7 @@ def open_block(
     extents = (tile.block_m, tile.block_n)
     raster = raster_of(flat, extents, tile.group, mirrors)
     b = open_builder(kernel, raster.blocks, tile.threads)
-    if b.across is None:
+    if b.across is None and takes_too_many(tile, facts.work, target):
         b.least_shared = shared_for_a_share(b.blocks[0], target)
     place = place_tile(b, raster, b.block(0))
     first_m = b.value(place.tile_m * tile.block_m)

@@ -293,6 +293,11 @@ def estimated_clocks(tiling: BlockTiling, work: Work, target: Target) -> float:
     return max(arithmetic, read / (L2_RATE * target.multiprocessors))
 
 
+def takes_too_many(tiling: BlockTiling, work: Work, target: Target) -> bool:
+    """Tell whether a multiprocessor could take more than its share of a product's blocks."""
+    return resident_blocks(tiling, work, target) > _load(tiling, work, target)
+
+
 def shared_for_a_share(blocks: int, target: Target) -> int:
     """Return the bytes that let a multiprocessor take its share of the blocks, and no more.
 
